@@ -1,0 +1,35 @@
+#include "core/error.h"
+
+#include <string_view>
+
+namespace freeformer {
+
+const char* name(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kInvalidArgument:
+      return "invalid_argument";
+    case ErrorCode::kInvalidConfig:
+      return "invalid_config";
+    case ErrorCode::kBadCheckpoint:
+      return "bad_checkpoint";
+    case ErrorCode::kIo:
+      return "io";
+    case ErrorCode::kUnsupported:
+      return "unsupported";
+    case ErrorCode::kCapacity:
+      return "capacity";
+    case ErrorCode::kInternal:
+      return "internal";
+  }
+  return "unknown";
+}
+
+void check_failed(const char* file, int line, const char* condition) {
+  // Only the part of the path below the source tree: the rest is the builder's business.
+  std::string_view path(file);
+  if (const auto cut = path.rfind("src/"); cut != path.npos) path.remove_prefix(cut + 4);
+  fail(ErrorCode::kInternal, "internal error at {}:{}: expected {} (please report this)", path,
+       line, condition);
+}
+
+}  // namespace freeformer

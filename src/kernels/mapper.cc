@@ -1,0 +1,269 @@
+#include "kernels/mapper.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "core/error.h"
+#include "core/shape.h"
+#include "kernels/cpu.h"
+#include "kernels/gemm.h"
+#include "kernels/parallel.h"
+#include "kernels/vector_ops.h"
+
+namespace freeformer::kernels {
+namespace {
+
+constexpr int kTileBits = 9;         // codes of one GEMM: a tile of W stays in the L2 cache
+constexpr int kFoldBits = 9;         // bits folded at once: values and weights stay in L1
+constexpr int64_t kTokenChunk = 128;  // tokens of one GEMM
+// Tokens of one pass over the table, so that the workspace stays small whatever M is.
+constexpr int64_t kMaxPassBytes = int64_t{16} << 20;
+
+template <typename T>
+void forward(const T* table_CD, const int64_t* codes_M, int64_t M, int64_t D, T* out_MD) {
+  parallel_for(M, 64, [&](int64_t begin, int64_t end) {
+    for (int64_t m = begin; m < end; ++m) {
+      std::memcpy(out_MD + m * D, table_CD + codes_M[m] * D, size_t(D) * sizeof(T));
+    }
+  });
+}
+
+// Everything one thread needs, allocated once.
+struct ThreadWorkspace {
+  std::vector<float> v;           // [kTokenChunk, tile]: W_d · g of one tile
+  std::vector<float> wide_table;  // [tile, D]: the tile in fp32, where bf16 is not native
+  std::vector<float> heap, high_heap, scratch;
+  std::unique_ptr<GemmNT> gemm, last_gemm;  // for a whole chunk, for the last and shorter one
+
+  int64_t bytes() const {
+    const size_t floats =
+        v.size() + wide_table.size() + heap.size() + high_heap.size() + scratch.size();
+    return int64_t(floats * sizeof(float)) + (gemm ? gemm->workspace_bytes() : 0) +
+           (last_gemm ? last_gemm->workspace_bytes() : 0);
+  }
+};
+
+// One pass: at most kMaxPassBytes of gradients. T is the type the GEMM runs in.
+template <typename T, typename Table>
+class Pass {
+ public:
+  Pass(const float* logits_MZ, const Table* table_CD, const T* grad_MD, int64_t M, int64_t D, int Z,
+       float* d_logits_MZ)
+      : table_CD_(table_CD),
+        grad_MD_(grad_MD),
+        M_(M),
+        D_(D),
+        Z_(Z),
+        tile_bits_(std::min(Z, kTileBits)),
+        fold_bits_(std::min(Z, kFoldBits)),
+        prefixes_(code_count(Z - fold_bits_)),
+        p_(size_t(M * Z)),
+        q_(size_t(M * Z)),
+        folded_(size_t(M * prefixes_)),
+        d_logits_MZ_(d_logits_MZ) {
+    // 1-p is computed from the logit, not from p, which rounds to 1 long before 1-p vanishes.
+    for (int64_t i = 0; i < M * Z; ++i) {
+      p_[size_t(i)] = 1.0f / (1.0f + std::exp(-logits_MZ[i]));
+      q_[size_t(i)] = 1.0f / (1.0f + std::exp(logits_MZ[i]));
+    }
+    std::fill_n(d_logits_MZ, M * Z, 0.0f);
+  }
+
+  int64_t run() {
+    int64_t bytes = int64_t((p_.size() + q_.size() + folded_.size()) * sizeof(float));
+    // Chunks are cut the same way for any number of threads, so a token's sums are too.
+    parallel_for(M_, kTokenChunk, [&](int64_t begin, int64_t end) {
+      const int64_t used = run_tokens(begin, end);
+#pragma omp atomic
+      bytes += used;
+    });
+    return bytes;
+  }
+
+ private:
+  int64_t run_tokens(int64_t begin, int64_t end) {
+    const int64_t tile = code_count(tile_bits_);
+    constexpr GemmType kType = sizeof(T) == 2 ? GemmType::kBF16 : GemmType::kF32;
+    ThreadWorkspace work;
+    work.v.resize(size_t(std::min(kTokenChunk, end - begin) * tile));
+    if constexpr (!std::is_same_v<T, Table>) work.wide_table.resize(size_t(tile * D_));
+    work.heap.resize(size_t(code_count(fold_bits_)));
+    work.high_heap.resize(size_t(2 * prefixes_));
+    work.scratch.resize(size_t(std::max(code_count(fold_bits_), prefixes_)));
+    if (end - begin >= kTokenChunk) {
+      work.gemm = std::make_unique<GemmNT>(kTokenChunk, tile, D_, kType);
+    }
+    if (const int64_t rest = (end - begin) % kTokenChunk; rest != 0) {
+      work.last_gemm = std::make_unique<GemmNT>(rest, tile, D_, kType);
+    }
+    for (int64_t code = 0; code < code_count(Z_); code += tile) {
+      const T* tile_D = tile_of_table(code, tile, work);
+      for (int64_t m = begin; m < end; m += kTokenChunk) {
+        const int64_t tokens = std::min(kTokenChunk, end - m);
+        (tokens == kTokenChunk ? work.gemm : work.last_gemm)
+            ->run(grad_MD_ + m * D_, tile_D, work.v.data());
+        for (int64_t i = 0; i < tokens; ++i) fold_tile(m + i, code, &work.v[size_t(i * tile)], work);
+      }
+    }
+    for (int64_t m = begin; m < end; ++m) finish_token(m, work);
+    return work.bytes();
+  }
+
+  const T* tile_of_table(int64_t code, int64_t tile, ThreadWorkspace& work) const {
+    const Table* rows = table_CD_ + code * D_;
+    if constexpr (std::is_same_v<T, Table>) {
+      return rows;
+    } else {
+      widen(rows, tile * D_, work.wide_table.data());
+      return work.wide_table.data();
+    }
+  }
+
+  // Folds the low bits of v [tile] for codes `code`.. of token m. The prefix is the high bits.
+  void fold_tile(int64_t m, int64_t code, const float* v, ThreadWorkspace& work) {
+    const float* p = &p_[size_t(m * Z_)];
+    const float* q = &q_[size_t(m * Z_)];
+    bit_probability_heap(p, q, fold_bits_, work.heap.data());
+    for (int64_t low = 0; low < code_count(tile_bits_); low += code_count(fold_bits_)) {
+      const int64_t prefix = (code + low) >> fold_bits_;
+      folded_[size_t(m * prefixes_ + prefix)] =
+          fold_bits(v + low, fold_bits_, p, q, work.heap.data(), prefix_probability(m, prefix),
+                    work.scratch.data(), d_logits_MZ_ + m * Z_);
+    }
+  }
+
+  float prefix_probability(int64_t m, int64_t prefix) const {
+    float probability = 1.0f;
+    for (int h = fold_bits_; h < Z_; ++h) {
+      const bool set = prefix >> (h - fold_bits_) & 1;
+      probability *= (set ? p_ : q_)[size_t(m * Z_ + h)];
+    }
+    return probability;
+  }
+
+  // Folds the high bits, and turns derivatives by p into derivatives by logit: dp/dlogit = p(1-p).
+  void finish_token(int64_t m, ThreadWorkspace& work) {
+    const float* p = &p_[size_t(m * Z_)];
+    const float* q = &q_[size_t(m * Z_)];
+    float* d_logits = d_logits_MZ_ + m * Z_;
+    if (const int high_bits = Z_ - fold_bits_; high_bits > 0) {
+      bit_probability_heap(p + fold_bits_, q + fold_bits_, high_bits, work.high_heap.data());
+      fold_bits(&folded_[size_t(m * prefixes_)], high_bits, p + fold_bits_, q + fold_bits_,
+                work.high_heap.data(), 1.0f, work.scratch.data(), d_logits + fold_bits_);
+    }
+    for (int h = 0; h < Z_; ++h) d_logits[h] *= p[h] * q[h];
+  }
+
+  const Table* table_CD_;
+  const T* grad_MD_;
+  int64_t M_, D_;
+  int Z_, tile_bits_, fold_bits_;
+  int64_t prefixes_;            // settings of the bits above fold_bits_
+  std::vector<float> p_, q_;    // [M, Z]
+  std::vector<float> folded_;   // [M, prefixes]: E[v] over the low bits
+  float* d_logits_MZ_;
+};
+
+template <typename Table>
+int64_t backward_logits(const float* logits_MZ, const Table* table_CD, const Table* grad_MD,
+                        int64_t M, int64_t D, int Z, float* d_logits_MZ) {
+  FF_CHECK(Z >= 1 && Z <= kMaxLatentBits);
+  active_isa();
+  const bool widen_first = sizeof(Table) == 2 && !has_native_bf16();
+  const int64_t per_token = D * int64_t(sizeof(float)) + code_count(std::max(0, Z - kFoldBits)) * 4;
+  const int64_t pass_tokens =
+      std::max(kTokenChunk, kMaxPassBytes / per_token / kTokenChunk * kTokenChunk);
+  std::vector<float> wide_grad;
+  int64_t most_bytes = 0;
+  for (int64_t m = 0; m < M; m += pass_tokens) {
+    const int64_t tokens = std::min(pass_tokens, M - m);
+    const float* logits = logits_MZ + m * Z;
+    const Table* grad = grad_MD + m * D;
+    float* d_logits = d_logits_MZ + m * Z;
+    int64_t bytes = 0;
+    if constexpr (sizeof(Table) == 2) {
+      if (widen_first) {
+        wide_grad.resize(size_t(tokens * D));
+        parallel_for(tokens, kTokenChunk, [&](int64_t begin, int64_t end) {
+          widen(grad + begin * D, (end - begin) * D, wide_grad.data() + begin * D);
+        });
+        bytes = Pass<float, Table>(logits, table_CD, wide_grad.data(), tokens, D, Z, d_logits).run();
+      } else {
+        bytes = Pass<Table, Table>(logits, table_CD, grad, tokens, D, Z, d_logits).run();
+      }
+    } else {
+      bytes = Pass<float, float>(logits, table_CD, grad, tokens, D, Z, d_logits).run();
+    }
+    most_bytes = std::max(most_bytes, bytes);
+  }
+  return most_bytes + int64_t(wide_grad.size() * sizeof(float));
+}
+
+template <typename T>
+int64_t backward_table(const int64_t* codes_M, const T* grad_MD, int64_t M, int64_t D,
+                       int64_t* rows, T* values) {
+  std::vector<int64_t> order(size_t(M), 0);
+  std::iota(order.begin(), order.end(), int64_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t a, int64_t b) { return codes_M[a] < codes_M[b]; });
+  std::vector<int64_t> first;  // of each row, in `order`
+  for (int64_t i = 0; i < M; ++i) {
+    if (i == 0 || codes_M[order[size_t(i)]] != codes_M[order[size_t(i - 1)]]) first.push_back(i);
+  }
+  const auto count = int64_t(first.size());
+  first.push_back(M);
+  parallel_for(count, 16, [&](int64_t begin, int64_t end) {
+    std::vector<float> sum(size_t(D), 0.0f);
+    for (int64_t row = begin; row < end; ++row) {
+      rows[row] = codes_M[order[size_t(first[size_t(row)])]];
+      std::fill(sum.begin(), sum.end(), 0.0f);
+      for (int64_t i = first[size_t(row)]; i < first[size_t(row + 1)]; ++i) {
+        accumulate(grad_MD + order[size_t(i)] * D, D, sum.data());
+      }
+      for (int64_t d = 0; d < D; ++d) {
+        if constexpr (sizeof(T) == 2) {
+          values[row * D + d] = to_bfloat16(sum[size_t(d)]);
+        } else {
+          values[row * D + d] = sum[size_t(d)];
+        }
+      }
+    }
+  });
+  return count;
+}
+
+}  // namespace
+
+void mapper_forward(const float* table_CD, const int64_t* codes_M, int64_t M, int64_t D,
+                    float* out_MD) {
+  forward(table_CD, codes_M, M, D, out_MD);
+}
+void mapper_forward(const BFloat16* table_CD, const int64_t* codes_M, int64_t M, int64_t D,
+                    BFloat16* out_MD) {
+  forward(table_CD, codes_M, M, D, out_MD);
+}
+
+int64_t mapper_backward_logits(const float* logits_MZ, const float* table_CD, const float* grad_MD,
+                               int64_t M, int64_t D, int Z, float* d_logits_MZ) {
+  return backward_logits(logits_MZ, table_CD, grad_MD, M, D, Z, d_logits_MZ);
+}
+int64_t mapper_backward_logits(const float* logits_MZ, const BFloat16* table_CD,
+                               const BFloat16* grad_MD, int64_t M, int64_t D, int Z,
+                               float* d_logits_MZ) {
+  return backward_logits(logits_MZ, table_CD, grad_MD, M, D, Z, d_logits_MZ);
+}
+
+int64_t mapper_backward_table(const int64_t* codes_M, const float* grad_MD, int64_t M, int64_t D,
+                              int64_t* rows, float* values) {
+  return backward_table(codes_M, grad_MD, M, D, rows, values);
+}
+int64_t mapper_backward_table(const int64_t* codes_M, const BFloat16* grad_MD, int64_t M,
+                              int64_t D, int64_t* rows, BFloat16* values) {
+  return backward_table(codes_M, grad_MD, M, D, rows, values);
+}
+
+}  // namespace freeformer::kernels
