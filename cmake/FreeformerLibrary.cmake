@@ -39,7 +39,8 @@ function(freeformer_library name)
   target_link_libraries(${name} PUBLIC ${ARG_LINKS}
                         PRIVATE $<BUILD_INTERFACE:freeformer_options> ${ARG_PRIVATE_LINKS})
   set_target_properties(${name} PROPERTIES OUTPUT_NAME freeformer_${name}
-                        INSTALL_RPATH "$ORIGIN")
+                        INSTALL_RPATH "$ORIGIN"
+                        DEFINE_SYMBOL "")  # a define per library would spoil a shared header
   if(ARG_PRECOMPILED_HEADER)
     target_precompile_headers(${name} PRIVATE src/${ARG_FOLDER}/${ARG_PRECOMPILED_HEADER})
   endif()

@@ -22,7 +22,7 @@ template <typename... Args>
 }
 
 // A tensor's name in a message: short and printable, whatever the file says.
-std::string quoted(std::string_view name) {
+std::string in_quotes(std::string_view name) {
   std::string text = "'";
   for (const char c : name.substr(0, 80)) text += (c < ' ' && c >= 0) || c == 0x7F ? '?' : c;
   return text + (name.size() > 80 ? "…'" : "'");
@@ -71,7 +71,7 @@ std::optional<uint64_t> checked_byte_count(const std::vector<uint64_t>& shape, D
 }
 
 TensorInfo parse_entry(const std::string& key, const Json& entry, const std::string& where) {
-  const std::string tensor = quoted(key);
+  const std::string tensor = in_quotes(key);
   if (key.find('\0') != key.npos) reject(where, "tensor {} has a NUL in its name", tensor);
   if (!entry.is_object()) {
     reject(where, "tensor {} is {}, expected an object", tensor, describe_type(entry));
@@ -84,7 +84,7 @@ TensorInfo parse_entry(const std::string& key, const Json& entry, const std::str
   const auto dtype = parse_dtype(dtype_name.get_ref<const std::string&>());
   if (!dtype) {
     reject(where, "tensor {}: unknown dtype {}", tensor,
-           quoted(dtype_name.get_ref<const std::string&>()));
+           in_quotes(dtype_name.get_ref<const std::string&>()));
   }
   const auto shape =
       unsigned_numbers(require(entry, "shape", tensor, where), "shape", tensor, where);
@@ -167,7 +167,7 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> file, const std::
     }
     for (const auto& [name, item] : value.items()) {
       if (!item.is_string()) {
-        reject(where, "\"{}\": {} is {}, expected a string", kMetadataKey, quoted(name),
+        reject(where, "\"{}\": {} is {}, expected a string", kMetadataKey, in_quotes(name),
                describe_type(item));
       }
       header.metadata.emplace(name, item.get<std::string>());
@@ -182,7 +182,7 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> file, const std::
   uint64_t expected = 0;
   for (const TensorInfo& tensor : header.tensors) {
     if (tensor.begin != expected) {
-      reject(where, "tensor {}: its data begins at {}, expected {} ({})", quoted(tensor.name),
+      reject(where, "tensor {}: its data begins at {}, expected {} ({})", in_quotes(tensor.name),
              tensor.begin, expected, tensor.begin < expected ? "an overlap" : "a hole");
     }
     expected = tensor.end;

@@ -20,6 +20,9 @@ struct IsaName {
   int64_t target;
 };
 
+// Which of the two Highway uses for plain C++ depends on the compiler.
+constexpr int64_t kScalar = HWY_SCALAR | HWY_EMU128;
+
 // Highway calls AVX-512 "AVX3"; "DL" is its Ice Lake flavour.
 constexpr IsaName kIsas[] = {
 #if HWY_ARCH_X86
@@ -28,14 +31,14 @@ constexpr IsaName kIsas[] = {
 #elif HWY_ARCH_ARM
     {"sve2", HWY_SVE2},         {"sve", HWY_SVE},     {"neon", HWY_NEON},
 #endif
-    {"scalar", HWY_EMU128},
+    {"scalar", kScalar},
 };
 
 // Read before anything is masked.
 const std::vector<IsaName>& supported() {
   static const std::vector<IsaName> list = [] {
     std::vector<IsaName> found;
-    const int64_t targets = hwy::SupportedTargets() | HWY_EMU128;
+    const int64_t targets = hwy::SupportedTargets() | kScalar;
     for (const IsaName& isa : kIsas) {
       if (targets & isa.target) found.push_back(isa);
     }
@@ -68,7 +71,7 @@ void force_isa(const std::string& name) {
          names);
   }
   // This one and everything below it, so that a kernel not built for it still finds a home.
-  int64_t targets = HWY_EMU128;
+  int64_t targets = kScalar;
   for (auto isa = found; isa != list.end(); ++isa) targets |= isa->target;
   hwy::SetSupportedTargetsForTest(targets);
   hwy::GetChosenTarget().Update(targets);

@@ -23,7 +23,7 @@ HWY_INLINE hn::Vec<Floats> load_widened(Floats tag, const float* from) {
   return hn::LoadU(tag, from);
 }
 
-void widen(const BFloat16* from, int64_t count, float* to) {
+static void widen(const BFloat16* from, int64_t count, float* to) {
   const Floats tag;
   const auto lanes = int64_t(hn::Lanes(tag));
   int64_t i = 0;
@@ -41,14 +41,14 @@ HWY_INLINE void accumulate_any(const T* from, int64_t count, float* to) {
   }
   for (; i < count; ++i) to[i] += to_float(from[i]);
 }
-void accumulate_f32(const float* from, int64_t count, float* to) {
+static void accumulate_f32(const float* from, int64_t count, float* to) {
   accumulate_any(from, count, to);
 }
-void accumulate_bf16(const BFloat16* from, int64_t count, float* to) {
+static void accumulate_bf16(const BFloat16* from, int64_t count, float* to) {
   accumulate_any(from, count, to);
 }
 
-void bit_probability_heap(const float* p, const float* q, int bits, float* heap) {
+static void bit_probability_heap(const float* p, const float* q, int bits, float* heap) {
   const Floats tag;
   const auto lanes = int64_t(hn::Lanes(tag));
   heap[1] = 1.0f;
@@ -72,7 +72,7 @@ void bit_probability_heap(const float* p, const float* q, int bits, float* heap)
   }
 }
 
-float fold_bits(const float* values, int bits, const float* p, const float* q, const float* heap,
+static float fold_bits(const float* values, int bits, const float* p, const float* q, const float* heap,
                 float weight, float* scratch, float* derivatives) {
   const Floats tag;
   const auto lanes = int64_t(hn::Lanes(tag));

@@ -1,0 +1,143 @@
+#include "model/free_transformer.h"
+
+#include <cmath>
+
+#include "core/error.h"
+#include "ops/binary_mapper.h"
+
+namespace freeformer {
+namespace {
+
+AttentionContext attention_context(const Batch& batch, const ModelConfig& config,
+                                   at::ScalarType dtype) {
+  const Tensor positions_BT =
+      batch.documents_BT.defined()
+          ? ops::document_positions(batch.documents_BT)
+          : at::arange(batch.tokens_BT.size(1), batch.tokens_BT.options()).unsqueeze(0);
+  return {ops::rotary_table(positions_BT, config.head_dim, config.rope_theta, dtype),
+          batch.documents_BT};
+}
+
+}  // namespace
+
+LatentSource LatentSource::posterior(Tensor uniforms_BTZ) {
+  LatentSource source;
+  source.reads_tokens_ = true;
+  source.uniforms_BTZ_ = std::move(uniforms_BTZ);
+  return source;
+}
+LatentSource LatentSource::posterior_with_codes(Tensor codes_BT) {
+  LatentSource source;
+  source.reads_tokens_ = true;
+  source.codes_BT_ = std::move(codes_BT);
+  return source;
+}
+LatentSource LatentSource::prior(Tensor uniforms_BTZ) {
+  LatentSource source;
+  source.uniforms_BTZ_ = std::move(uniforms_BTZ);
+  return source;
+}
+LatentSource LatentSource::given(Tensor codes_BT) {
+  LatentSource source;
+  source.codes_BT_ = std::move(codes_BT);
+  return source;
+}
+
+LatentImpl::LatentImpl(const ModelConfig& config) {
+  const int64_t D = config.hidden_size;
+  query = register_parameter("query", at::zeros({D}));
+  encoder = register_module("encoder", Block(config, /*causal=*/false));
+  encoder_norm = register_module("encoder_norm", RmsNorm(D, config.rms_norm_eps));
+  readout = register_module("readout", Linear(D, config.latent.bits));
+  post_sampler = register_module("post_sampler", Embedding(config.code_count(), D));
+}
+
+Tensor LatentImpl::bit_logits(const Tensor& x_BTD, const AttentionContext& context) {
+  const Tensor y_BTD = encoder(query.expand_as(x_BTD), x_BTD, context);
+  const Tensor logits_BTZ = readout(encoder_norm(y_BTD));
+  return logits_BTZ.scalar_type() == at::kDouble ? logits_BTZ : logits_BTZ.to(at::kFloat);
+}
+
+DecoderImpl::DecoderImpl(const ModelConfig& config) {
+  embed_tokens = register_module("embed_tokens", Embedding(config.vocab_size, config.hidden_size));
+  register_module("layers", layers);
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    layers->push_back(Block(config, /*causal=*/true));
+  }
+  norm = register_module("norm", RmsNorm(config.hidden_size, config.rms_norm_eps));
+  if (config.latent.present()) latent = register_module("latent", Latent(config));
+}
+
+FreeTransformerImpl::FreeTransformerImpl(const ModelConfig& config) : config_(config) {
+  model = register_module("model", Decoder(config));
+  if (!config.tie_word_embeddings) {
+    lm_head = register_module("lm_head", Linear(config.hidden_size, config.vocab_size));
+  }
+}
+
+Block FreeTransformerImpl::layer(int64_t index) {
+  return Block(model->layers->ptr<BlockImpl>(size_t(index)));
+}
+
+const Tensor& FreeTransformerImpl::head_weight() const {
+  return lm_head.is_empty() ? model->embed_tokens->weight : lm_head->weight;
+}
+
+ForwardResult FreeTransformerImpl::forward(const Batch& batch, const LatentSource& source) {
+  const int64_t L = config_.num_hidden_layers, middle = config_.middle_layer();
+  ForwardResult result;
+  Tensor x_BTD = model->embed_tokens(batch.tokens_BT);
+  const AttentionContext context = attention_context(batch, config_, x_BTD.scalar_type());
+
+  for (int64_t i = 0; i < middle; ++i) x_BTD = layer(i)(x_BTD, x_BTD, context);
+
+  if (Latent& latent = model->latent; latent.is_empty()) {
+    x_BTD = layer(middle)(x_BTD, x_BTD, context);
+  } else {
+    // z ~ Q(z | tokens) from the encoder, or P(z), or the caller's.
+    FF_CHECK(source.codes_BT().defined() || source.uniforms_BTZ().defined());
+    if (source.reads_tokens()) result.bit_logits_BTZ = latent->bit_logits(x_BTD, context);
+    result.codes_BT =
+        source.codes_BT().defined() ? source.codes_BT()
+        : source.reads_tokens()
+            ? ops::sample_codes(result.bit_logits_BTZ.detach(), source.uniforms_BTZ())
+            : ops::sample_codes(at::zeros_like(source.uniforms_BTZ()), source.uniforms_BTZ());
+    const Tensor r_BTD =
+        ops::binary_mapper(result.bit_logits_BTZ, result.codes_BT, latent->post_sampler->weight);
+    // Queries from X, keys and values from X + R; the residual stream stays X.
+    x_BTD = layer(middle)(x_BTD, x_BTD + r_BTD, context);
+  }
+
+  for (int64_t i = middle + 1; i < L; ++i) x_BTD = layer(i)(x_BTD, x_BTD, context);
+
+  result.hidden_BTD = model->norm(x_BTD);
+  return result;
+}
+
+Tensor FreeTransformerImpl::logits(const Tensor& hidden_BTD) {
+  return ops::linear(hidden_BTD, head_weight());
+}
+
+Loss FreeTransformerImpl::loss(const Batch& batch, const Tensor& targets_BT,
+                               const LatentSource& source, std::optional<double> kappa_bits) {
+  Loss loss;
+  loss.forward = forward(batch, source);
+  loss.nll_BT = ops::linear_cross_entropy(loss.forward.hidden_BTD.flatten(0, 1), head_weight(),
+                                          targets_BT.flatten())
+                    .view_as(targets_BT);
+  const Tensor counts_BT = targets_BT.ne(ops::kIgnoredTarget).to(loss.nll_BT.scalar_type());
+  const Tensor count = counts_BT.sum().clamp_min(1);
+  loss.cross_entropy = loss.nll_BT.sum() / count;
+  loss.kl = at::zeros_like(loss.cross_entropy);
+  loss.kl_penalty = at::zeros_like(loss.cross_entropy);
+  if (loss.forward.bit_logits_BTZ.defined()) {
+    const double kappa_nats = kappa_bits.value_or(config_.latent.kappa_bits) * std::log(2.0);
+    loss.kl_BT = ops::bits_kl(loss.forward.bit_logits_BTZ);
+    loss.kl = (loss.kl_BT * counts_BT).sum() / count;
+    loss.kl_penalty = (at::relu(loss.kl_BT - kappa_nats) * counts_BT).sum() / count;
+  }
+  loss.total = loss.cross_entropy + loss.kl_penalty;
+  return loss;
+}
+
+}  // namespace freeformer

@@ -1,0 +1,112 @@
+// The Free Transformer (arXiv 2510.17558): a Llama decoder that takes a latent code per token at
+// its middle block. Without a latent in its configuration it is the plain decoder.
+// The forward pass, FreeTransformerImpl::forward, is the paper's algorithm line by line.
+#pragma once
+
+#include <optional>
+
+#include "core/model_config.h"
+#include "model/block.h"
+
+namespace freeformer {
+
+struct Batch {
+  Tensor tokens_BT;     // int64
+  Tensor documents_BT;  // int64, optional: one run of equal ids per document packed in the row.
+                        // Attention never leaves a document and positions restart in each.
+};
+
+// Where the codes come from.
+class LatentSource {
+ public:
+  // The encoder reads the tokens; bit h of token t is 1 where its uniform is below its probability.
+  // With uniforms of 0.5 these are the most likely codes.
+  static LatentSource posterior(Tensor uniforms_BTZ);
+  // The same, but with these codes in place of the drawn ones: codes kept from an earlier draw.
+  static LatentSource posterior_with_codes(Tensor codes_BT);
+  // Uniform over the codes: every bit with probability 1/2.
+  static LatentSource prior(Tensor uniforms_BTZ);
+  static LatentSource given(Tensor codes_BT);
+
+  bool reads_tokens() const { return reads_tokens_; }
+  const Tensor& uniforms_BTZ() const { return uniforms_BTZ_; }
+  const Tensor& codes_BT() const { return codes_BT_; }
+
+ private:
+  bool reads_tokens_ = false;
+  Tensor uniforms_BTZ_, codes_BT_;
+};
+
+struct ForwardResult {
+  Tensor hidden_BTD;      // after the final norm; logits() reads it out
+  Tensor codes_BT;        // z; undefined without a latent
+  Tensor bit_logits_BTZ;  // fp32; undefined unless the posterior was asked
+};
+
+// The objective (equation 5 and the cross-entropy), with every part apart. Means are over the
+// targets that count.
+struct Loss {
+  Tensor total;          // cross_entropy + kl_penalty: what is minimised
+  Tensor cross_entropy;  // nats per token, under codes from the posterior
+  Tensor kl_penalty;     // mean of max(0, KL_t - κ), nats per token; 0 for the plain decoder
+  Tensor kl;             // mean of KL_t without the hinge, nats per token; 0 for the plain decoder
+  Tensor nll_BT;         // per token: -log P(target), 0 where it does not count
+  Tensor kl_BT;          // per token, nats; undefined for the plain decoder
+  ForwardResult forward;
+};
+
+// model.latent.*: everything the Free Transformer adds to the decoder.
+class LatentImpl : public torch::nn::Module {
+ public:
+  explicit LatentImpl(const ModelConfig& config);
+  // The encoder: bit logits of every token, from the first half's output x_BTD. fp32.
+  Tensor bit_logits(const Tensor& x_BTD, const AttentionContext& context);
+
+  Tensor query;  // [D], ζ
+  Block encoder{nullptr};
+  RmsNorm encoder_norm{nullptr};
+  Linear readout{nullptr};
+  Embedding post_sampler{nullptr};  // W [C, D]: a linear layer on a one-hot is its rows
+};
+TORCH_MODULE(Latent);
+
+// model.*
+class DecoderImpl : public torch::nn::Module {
+ public:
+  explicit DecoderImpl(const ModelConfig& config);
+
+  Embedding embed_tokens{nullptr};
+  torch::nn::ModuleList layers;
+  RmsNorm norm{nullptr};
+  Latent latent{nullptr};  // empty in a plain decoder
+};
+TORCH_MODULE(Decoder);
+
+class FreeTransformerImpl : public torch::nn::Module {
+ public:
+  // Weights are not initialised: call initialize() or load_weights() (weights.h).
+  explicit FreeTransformerImpl(const ModelConfig& config);
+
+  // A plain decoder ignores `source`.
+  ForwardResult forward(const Batch& batch, const LatentSource& source);
+  Tensor logits(const Tensor& hidden_BTD);
+
+  // Targets [B, T]: the tokens that follow; ops::kIgnoredTarget where none does. κ defaults to the
+  // configuration's.
+  Loss loss(const Batch& batch, const Tensor& targets_BT, const LatentSource& source,
+            std::optional<double> kappa_bits = {});
+
+  const ModelConfig& config() const { return config_; }
+
+  Decoder model{nullptr};
+  Linear lm_head{nullptr};  // empty when tied to the embedding
+
+ private:
+  Block layer(int64_t index);
+  const Tensor& head_weight() const;
+
+  ModelConfig config_;
+};
+TORCH_MODULE(FreeTransformer);
+
+}  // namespace freeformer

@@ -1,0 +1,31 @@
+// What the program and the LibTorch library say to each other. The program links no LibTorch; it
+// loads libfreeformer_torch_plugin.so when a command needs it (cli/load_plugin.h).
+#pragma once
+
+#include <string>
+
+#include "core/golden.h"
+
+namespace freeformer {
+
+struct TorchInfo {
+  std::string version;
+  std::string blas;  // path of the BLAS in use; empty if it is built into LibTorch
+  bool reference_blas = false;
+  int threads = 0;
+};
+
+class TorchPlugin {
+ public:
+  virtual ~TorchPlugin() = default;
+  virtual TorchInfo info() = 0;
+  virtual GoldenReport run_golden(const GoldenOptions& options) = 0;
+};
+
+// Changes whenever the interface above does: a stale library is refused, not called.
+inline constexpr int kTorchPluginVersion = 1;
+inline constexpr const char* kTorchPluginEntry = "freeformer_torch_plugin";
+// The type of the library's one exported function. nullptr if the versions differ.
+using TorchPluginEntry = TorchPlugin* (*)(int version);
+
+}  // namespace freeformer
