@@ -120,7 +120,7 @@ class BinaryMapper : public torch::autograd::Function<BinaryMapper> {
     const Tensor &bit_logits_BTZ = saved[0], &codes_BT = saved[1], &table_CD = saved[2];
     const Tensor grad_MD = grads[0].flatten(0, 1).contiguous();
     Tensor d_logits, d_table;
-    if (bit_logits_BTZ.defined() && context->needs_input_grad(0)) {
+    if (context->needs_input_grad(0)) {
       d_logits = binary_mapper_backward_logits(bit_logits_BTZ.flatten(0, 1), table_CD, grad_MD,
                                                /*fused=*/true)
                      .view_as(bit_logits_BTZ);
@@ -137,7 +137,10 @@ class BinaryMapper : public torch::autograd::Function<BinaryMapper> {
 Tensor binary_mapper(const Tensor& bit_logits_BTZ, const Tensor& codes_BT, const Tensor& table_CD) {
   FF_CHECK(!bit_logits_BTZ.defined() ||
            code_count(int(bit_logits_BTZ.size(-1))) == table_CD.size(0));
-  return BinaryMapper::apply(bit_logits_BTZ, codes_BT.contiguous(), table_CD);
+  // LibTorch 1.13 wants every argument of an autograd function defined.
+  return BinaryMapper::apply(
+      bit_logits_BTZ.defined() ? bit_logits_BTZ : at::empty({0}, table_CD.options()),
+      codes_BT.contiguous(), table_CD);
 }
 
 Tensor binary_mapper_backward_logits(const Tensor& bit_logits_MZ, const Tensor& table_CD,
@@ -170,12 +173,14 @@ Tensor sample_codes(const Tensor& bit_logits_BTZ, const Tensor& uniforms_BTZ) {
 }
 
 Tensor bits_kl(const Tensor& bit_logits_BTZ) {
-  // With a = |logit|/2:  log 2 + p log p + (1-p) log(1-p) = a tanh(a) - log cosh(a).
-  // log cosh(a) = log1p(2 sinh²(a/2)) does not cancel near 0; the other form does not overflow.
+  // With a = |logit|/2 one bit's KL is a tanh(a) - log cosh(a). Two ways to write it:
+  //   flat:       a tanh(a) - log1p(2 sinh²(a/2))                  no cancellation at 0
+  //   saturated:  log 2 - log1p(e) - 2a·e / (1+e),  e = exp(-2a)   no overflow, no large terms
   const Tensor a = bit_logits_BTZ.abs() * 0.5;
-  const Tensor near_zero = at::log1p(2 * at::sinh(a.clamp_max(1.0) * 0.5).square());
-  const Tensor far = a + at::log1p(at::exp(-2 * a)) - std::log(2.0);
-  return (a * at::tanh(a) - at::where(a < 1.0, near_zero, far)).sum(-1);
+  const Tensor near = a.clamp_max(1.0), e = at::exp(-2 * a);
+  const Tensor flat = near * at::tanh(near) - at::log1p(2 * at::sinh(near * 0.5).square());
+  const Tensor saturated = std::log(2.0) - at::log1p(e) - 2 * a * e / (1 + e);
+  return at::where(a < 1.0, flat, saturated).sum(-1);
 }
 
 Tensor bits_log_probability(const Tensor& bit_logits_BTZ, const Tensor& codes_BT) {

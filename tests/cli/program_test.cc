@@ -1,0 +1,172 @@
+// The program through its command line: output, exit status, one-line errors, start-up time.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+
+#include "core/file.h"
+#include "core/json.h"
+#include "temporary_folder.h"
+
+namespace freeformer {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+struct Outcome {
+  int status;
+  std::string out, err;
+};
+
+Outcome run(const std::string& arguments, const std::string& environment = "") {
+  const TemporaryFolder folder;
+  const std::string out = folder.path() / "out", err = folder.path() / "err";
+  const int code = std::system((environment + " " + FREEFORMER_PROGRAM + " " + arguments + " >" +
+                                out + " 2>" + err + " </dev/null")
+                                   .c_str());
+  return {WIFEXITED(code) ? WEXITSTATUS(code) : -1, read_text_file(out), read_text_file(err)};
+}
+
+std::string golden(const std::string& name) {
+  return std::string(FREEFORMER_GOLDEN_DIR) + "/" + name;
+}
+
+void expect_one_line_error(const Outcome& outcome, int status, const std::string& words) {
+  EXPECT_EQ(outcome.status, status) << outcome.err;
+  EXPECT_THAT(outcome.err, StartsWith("freeformer"));
+  EXPECT_THAT(outcome.err, HasSubstr(words));
+  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+}
+
+TEST(Program, HelpListsTheCommands) {
+  const Outcome outcome = run("--help");
+  EXPECT_EQ(outcome.status, 0);
+  for (const char* command : {"info", "selftest", "bench"}) {
+    EXPECT_THAT(outcome.out, HasSubstr(command));
+    const Outcome help = run(std::string(command) + " --help");
+    EXPECT_EQ(help.status, 0) << command;
+    EXPECT_THAT(help.out, HasSubstr("freeformer " + std::string(command))) << "no example";
+  }
+}
+
+TEST(Program, MisuseIsStatusTwoAndOneLine) {
+  EXPECT_EQ(run("").status, 2);
+  expect_one_line_error(run("selftst"), 2, "did you mean \"selftest\"?");
+  expect_one_line_error(run("info --jsn"), 2, "--jsn");
+  expect_one_line_error(run("bench"), 2, "mapper");
+  expect_one_line_error(run("bench gemm"), 2, "gemm");
+  expect_one_line_error(run("bench mapper --bits 40"), 2, "bits");
+  expect_one_line_error(run("info", "FREEFORMER_CPU_ISA=mmx"), 2, "this processor offers");
+}
+
+TEST(Program, FailureIsStatusOneAndOneLine) {
+  expect_one_line_error(run("info /nowhere"), 1, "/nowhere: not a folder");
+  const TemporaryFolder folder;
+  std::filesystem::copy(golden("free-h6-tied"), folder.path() / "case");
+  std::filesystem::resize_file(folder.path() / "case/model.safetensors", 5000);
+  expect_one_line_error(run("info " + (folder.path() / "case").string()), 1, "truncated");
+}
+
+TEST(Program, AFullDiskOnStandardOutputIsAFailure) {
+  const int code = std::system((std::string(FREEFORMER_PROGRAM) + " info >/dev/full 2>/dev/null").c_str());
+  EXPECT_EQ(WEXITSTATUS(code), 1);
+}
+
+TEST(Program, InfoDescribesMachineAndCheckpoint) {
+  const Outcome text = run("info " + golden("free-h6-tied"));
+  EXPECT_EQ(text.status, 0);
+  EXPECT_THAT(text.out, HasSubstr("Free Transformer"));
+  EXPECT_THAT(text.out, HasSubstr("6 bits a token (64 codes)"));
+  const Json json = Json::parse(run("info --json " + golden("free-h6-tied")).out);
+  EXPECT_EQ(json["checkpoint"]["config"]["latent"]["bits"], 6);
+  int64_t sum = 0;
+  for (const auto& [part, count] : json["checkpoint"]["parameters_by_part"].items()) {
+    sum += count.get<int64_t>();
+  }
+  EXPECT_EQ(json["checkpoint"]["parameters"], sum);
+  EXPECT_EQ(json["checkpoint"]["weight_bytes"], 4 * sum);
+  EXPECT_FALSE(json["machine"]["isa"].get<std::string>().empty());
+}
+
+TEST(Program, AForcedIsaIsUsed) {
+  const Json json = Json::parse(run("info --json", "FREEFORMER_CPU_ISA=scalar").out);
+  EXPECT_EQ(json["machine"]["isa"], "scalar");
+}
+
+TEST(Program, StartsWithoutLibTorch) {
+  // Best of several: the machine may be busy. Loading LibTorch would take ten times as long.
+  for (const char* command : {"--help", "info"}) {
+    double best = 1e9;
+    for (int i = 0; i < 5; ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      EXPECT_EQ(run(command).status, 0);
+      best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
+                                .count());
+    }
+    EXPECT_LT(best, 0.050) << command;
+  }
+}
+
+TEST(Program, LinksNoLibTorch) {
+  const TemporaryFolder folder;
+  const std::string out = folder.path() / "out";
+  ASSERT_EQ(std::system(("ldd " FREEFORMER_PROGRAM " >" + out).c_str()), 0);
+  const std::string libraries = read_text_file(out);
+  EXPECT_THAT(libraries, HasSubstr("libc.so"));
+  EXPECT_EQ(libraries.find("torch"), std::string::npos) << libraries;
+}
+
+TEST(Program, BenchMapperPrintsOneLinePerSize) {
+  const Outcome outcome =
+      run("bench mapper --bits 4 6 --dim 16 --tokens 64 --repeats 1 --dtype fp32 --json");
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 2);
+  const Json line = Json::parse(outcome.out.substr(0, outcome.out.find('\n')));
+  EXPECT_EQ(line["bits"], 4);
+  EXPECT_GT(line["ratio_to_gemm"].get<double>(), 0);
+}
+
+#if FREEFORMER_HAS_TORCH
+
+TEST(Program, SelftestPassesTheShippedCases) {
+  const Outcome outcome = run("selftest --json");
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 3);
+  const Json first = Json::parse(outcome.out.substr(0, outcome.out.find('\n')));
+  EXPECT_TRUE(first["passed"].get<bool>());
+  EXPECT_LT(first["errors"]["logits"]["error"].get<double>(), 1e-5);
+}
+
+TEST(Program, SelftestFailsOnAChangedExpectationAndNamesIt) {
+  const TemporaryFolder folder;
+  std::filesystem::copy(golden("free-h6-tied"), folder.path() / "case");
+  // The golden file's last bytes belong to a gradient; turn one float into a large one.
+  std::fstream file(folder.path() / "case/expected.safetensors",
+                    std::ios::binary | std::ios::in | std::ios::out);
+  file.seekp(-1, std::ios::end);
+  file.put('\x7e');
+  file.close();
+  const Outcome outcome = run("selftest --golden " + (folder.path() / "case").string());
+  expect_one_line_error(outcome, 1, "off, first: grad.");
+  EXPECT_THAT(outcome.out, HasSubstr("OFF"));
+}
+
+TEST(Program, SelftestOnSomethingElseIsOneLine) {
+  expect_one_line_error(run("selftest --golden /nowhere"), 1, "/nowhere");
+}
+
+#else
+
+TEST(Program, WithoutLibTorchSelftestSaysHowToGetIt) {
+  expect_one_line_error(run("selftest"), 1, "FREEFORMER_TRAIN=ON");
+}
+
+#endif
+
+}  // namespace
+}  // namespace freeformer

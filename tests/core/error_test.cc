@@ -1,0 +1,78 @@
+#include "core/error.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+#include "expect_error.h"
+
+namespace freeformer {
+namespace {
+
+constexpr ErrorCode kAllCodes[] = {
+    ErrorCode::kInvalidArgument, ErrorCode::kInvalidConfig, ErrorCode::kBadCheckpoint,
+    ErrorCode::kIo,              ErrorCode::kUnsupported,   ErrorCode::kCapacity,
+    ErrorCode::kInternal,
+};
+
+TEST(ErrorCode, EachHasItsOwnName) {
+  std::set<std::string> names;
+  for (const ErrorCode code : kAllCodes) names.insert(name(code));
+  EXPECT_EQ(names.size(), std::size(kAllCodes));
+  EXPECT_FALSE(names.contains("unknown"));
+  EXPECT_STREQ(name(ErrorCode::kBadCheckpoint), "bad_checkpoint");
+}
+
+TEST(Error, CarriesItsCodeAndMessage) {
+  const Error error(ErrorCode::kCapacity, "too long");
+  EXPECT_EQ(error.code(), ErrorCode::kCapacity);
+  EXPECT_STREQ(error.what(), "too long");
+  const std::runtime_error& base = error;  // what generic handlers see
+  EXPECT_STREQ(base.what(), "too long");
+}
+
+TEST(Fail, FormatsItsArguments) {
+  try {
+    fail(ErrorCode::kIo, "cannot open {}: {}", "a.txt", 13);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kIo);
+    EXPECT_STREQ(error.what(), "cannot open a.txt: 13");
+  }
+}
+
+TEST(Fail, TakesBracesInArgumentsAsText) {
+  EXPECT_FREEFORMER_ERROR(ErrorCode::kIo, "{}{0}", fail(ErrorCode::kIo, "{}", "{}{0}"));
+}
+
+TEST(Check, PassesWhereTheConditionHolds) { EXPECT_NO_THROW(FF_CHECK(1 + 1 == 2)); }
+
+TEST(Check, EvaluatesItsConditionOnce) {
+  int evaluations = 0;
+  FF_CHECK(++evaluations == 1);
+  EXPECT_EQ(evaluations, 1);
+}
+
+TEST(Check, ThrowsInternalWithTheCondition) {
+  const int apples = 3;
+  EXPECT_FREEFORMER_ERROR(ErrorCode::kInternal, "expected apples == 4", FF_CHECK(apples == 4));
+}
+
+TEST(Check, NamesTheLine) {
+  EXPECT_FREEFORMER_ERROR(ErrorCode::kInternal, ":" + std::to_string(__LINE__) + ":",
+                          FF_CHECK(false));
+}
+
+TEST(Check, NamesTheFileBelowTheSourceTreeOnly) {
+  try {
+    check_failed("/home/someone/src/freeformer/src/core/file.cc", 12, "x > 0");
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "internal error at core/file.cc:12: expected x > 0 (please report this)");
+  }
+  EXPECT_FREEFORMER_ERROR(ErrorCode::kInternal, "at elsewhere.cc:3:",
+                          check_failed("elsewhere.cc", 3, "x"));
+}
+
+}  // namespace
+}  // namespace freeformer
