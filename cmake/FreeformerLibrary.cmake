@@ -5,6 +5,7 @@
 add_library(freeformer_options INTERFACE)
 target_compile_options(freeformer_options INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wcast-qual -Wmissing-declarations
+  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>  # GCC 12 warns of its own std::string (bug 105651)
   $<$<BOOL:${FREEFORMER_WERROR}>:-Werror>)
 if(FREEFORMER_SANITIZE)
   target_compile_options(freeformer_options INTERFACE

@@ -57,7 +57,7 @@ struct MapperCase {
 };
 
 struct MapperTimes {
-  double backward = 0;       // seconds, gradient of the bit logits
+  double backward = 0;        // seconds, gradient of the bit logits
   double table_gradient = 0;  // seconds, rows of the table
   double gemm_f32 = 0;
   double gemm_bf16 = 0;  // 0 where it was not asked
@@ -117,7 +117,8 @@ MapperTimes measure_mapper(const MapperCase& c) {
 
 int bench_mapper(const std::vector<std::string>& arguments) {
   CLI::App app(
-      "The binary mapper's backward pass (exact gradient of the bit logits) beside one GEMM of the\n"
+      "The binary mapper's backward pass (exact gradient of the bit logits) beside one GEMM of "
+      "the\n"
       "same size, [tokens, dim] x [dim, 2^bits], measured in the same run; medians. With a bf16\n"
       "table the GEMM is the faster of bf16 and fp32 on this machine.\n\n"
       "examples:\n"
@@ -144,8 +145,9 @@ int bench_mapper(const std::vector<std::string>& arguments) {
   if (!json) {
     fmt::print("{}, {} threads, kernels {}, {}\n\n", kernels::cpu_model(), kernels::thread_count(),
                kernels::active_isa(), kernels::gemm_library());
-    fmt::print("| bits | tokens | dim | table | backward ms | GEMM bf16 ms | GEMM fp32 ms | ratio to "
-               "GEMM | table rows ms | extra memory |\n|---|---|---|---|---|---|---|---|---|---|\n");
+    fmt::print(
+        "| bits | tokens | dim | table | backward ms | GEMM bf16 ms | GEMM fp32 ms | ratio to "
+        "GEMM | table rows ms | extra memory |\n|---|---|---|---|---|---|---|---|---|---|\n");
   }
   for (const int b : bits) {
     c.bits = b;
@@ -169,9 +171,8 @@ int bench_mapper(const std::vector<std::string>& arguments) {
     } else {
       fmt::print("| {} | {} | {} | {} | {:.1f} | {} | {:.1f} | {:.2f} | {:.1f} | {} |\n", b,
                  c.tokens, c.dim, dtype, 1e3 * times.backward,
-                 c.bf16 ? fmt::format("{:.1f}", 1e3 * times.gemm_bf16) : "–",
-                 1e3 * times.gemm_f32, ratio, 1e3 * times.table_gradient,
-                 byte_count(uint64_t(times.workspace_bytes)));
+                 c.bf16 ? fmt::format("{:.1f}", 1e3 * times.gemm_bf16) : "–", 1e3 * times.gemm_f32,
+                 ratio, 1e3 * times.table_gradient, byte_count(uint64_t(times.workspace_bytes)));
     }
     std::fflush(stdout);
   }

@@ -56,8 +56,7 @@ bool parse(CLI::App& app, const std::vector<std::string>& arguments, int& status
   } catch (const CLI::ParseError& error) {
     std::string message = error.what();
     std::replace(message.begin(), message.end(), '\n', ' ');
-    status = misused(
-        fmt::format("{}; see freeformer {} --help", message, app.get_name()));
+    status = misused(fmt::format("{}; see freeformer {} --help", message, app.get_name()));
   }
   return false;
 }

@@ -2,6 +2,7 @@
 // and returns an exit status: 0 done, 1 failed, 2 misused.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,8 @@ int run_info(const std::vector<std::string>& arguments);
 int run_selftest(const std::vector<std::string>& arguments);
 int run_bench(const std::vector<std::string>& arguments);
 
-// Parses into `app`; true if the command should go on. Otherwise `status` is what to return: 0 after
+// Parses into `app`; true if the command should go on. Otherwise `status` is what to return: 0
+// after
 // --help, 2 after a mistake, which is reported as one line on stderr.
 bool parse(CLI::App& app, const std::vector<std::string>& arguments, int& status);
 

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <map>
+#include <optional>
 
 #include "cli/command.h"
 #include "core/checkpoint.h"
@@ -20,7 +21,8 @@ std::string system_blas() {
   for (const char* folder : {"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu",
                              "/usr/lib64", "/usr/lib", "/usr/local/lib"}) {
     std::error_code error;
-    const auto path = std::filesystem::canonical(std::filesystem::path(folder) / "libblas.so.3", error);
+    const auto path =
+        std::filesystem::canonical(std::filesystem::path(folder) / "libblas.so.3", error);
     if (!error) return path.string();
   }
   return "";
@@ -50,8 +52,8 @@ void print_machine(const OrderedJson& machine) {
   fmt::print("machine\n");
   fmt::print("  processor      {}\n", machine["cpu"].get<std::string>());
   fmt::print("  kernels        {} (of {})\n", machine["isa"].get<std::string>(), offered);
-  fmt::print("  bf16 products  {}\n", machine["native_bf16"].get<bool>() ? "in hardware"
-                                                                      : "widened to fp32");
+  fmt::print("  bf16 products  {}\n",
+             machine["native_bf16"].get<bool>() ? "in hardware" : "widened to fp32");
   fmt::print("  threads        {}\n", machine["threads"].get<int>());
   fmt::print("  memory         {}\n", byte_count(machine["memory_bytes"].get<uint64_t>()));
   fmt::print("  GEMM           {}\n", machine["gemm"].get<std::string>());
@@ -59,21 +61,26 @@ void print_machine(const OrderedJson& machine) {
   fmt::print("  LibTorch       {}\n", torch.empty() ? "none: inference only" : torch);
 }
 
-OrderedJson checkpoint_report(const Checkpoint& checkpoint) {
-  const ModelConfig& config = checkpoint.config();
+// What a configuration promises and, where there are weights, what they hold.
+OrderedJson model_report(const ModelConfig& config, const Checkpoint* checkpoint) {
   OrderedJson json;
-  json["folder"] = checkpoint.folder().string();
   json["config"] = OrderedJson::parse(write_model_config(config));
   json["parameters"] = parameter_count(config);
   std::map<ModelPart, int64_t> parts;
   std::map<std::string, int64_t> dtypes;
   for (const TensorSpec& spec : tensor_manifest(config)) {
     parts[spec.part] += spec.element_count();
-    dtypes[std::string(name(checkpoint.tensor(spec.name).info->dtype))] += spec.element_count();
+    if (checkpoint == nullptr) continue;
+    dtypes[std::string(name(checkpoint->tensor(spec.name).info->dtype))] += spec.element_count();
   }
   for (const auto& [part, count] : parts) json["parameters_by_part"][name(part)] = count;
-  for (const auto& [dtype, count] : dtypes) json["parameters_by_dtype"][dtype] = count;
-  json["weight_bytes"] = checkpoint.total_bytes();
+  if (checkpoint != nullptr) {
+    json["folder"] = checkpoint->folder().string();
+    for (const auto& [dtype, count] : dtypes) json["parameters_by_dtype"][dtype] = count;
+    json["weight_bytes"] = checkpoint->total_bytes();
+  } else {
+    json["weight_bytes"] = parameter_count(config) * (config.torch_dtype == "float32" ? 4 : 2);
+  }
   // Keys and values of one token: two tensors a layer, in fp32.
   json["kv_cache_bytes_per_token"] =
       2 * 4 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim;
@@ -82,9 +89,9 @@ OrderedJson checkpoint_report(const Checkpoint& checkpoint) {
   return json;
 }
 
-void print_checkpoint(const Checkpoint& checkpoint, const OrderedJson& report) {
-  const ModelConfig& config = checkpoint.config();
-  fmt::print("checkpoint {}\n", checkpoint.folder().string());
+void print_model(const std::string& path, const ModelConfig& config, const OrderedJson& report) {
+  const bool has_weights = report.contains("folder");
+  fmt::print("{} {}\n", has_weights ? "checkpoint" : "configuration", path);
   fmt::print("  kind           {}\n",
              config.latent.present() ? "Free Transformer" : "plain decoder (Llama)");
   fmt::print("  layers         {}, model dimension {}, MLP {}\n", config.num_hidden_layers,
@@ -104,11 +111,14 @@ void print_checkpoint(const Checkpoint& checkpoint, const OrderedJson& report) {
   for (const auto& [part, count] : report["parameters_by_part"].items()) {
     fmt::print("  {:<15}{:>16}\n", part, grouped_number(count.get<int64_t>()));
   }
-  fmt::print("memory\n");
-  std::string dtypes;
-  for (const auto& [dtype, count] : report["parameters_by_dtype"].items()) {
-    dtypes += (dtypes.empty() ? "" : ", ") + dtype;
+  std::string dtypes = config.torch_dtype;
+  if (has_weights) {
+    dtypes.clear();
+    for (const auto& [dtype, count] : report["parameters_by_dtype"].items()) {
+      dtypes += (dtypes.empty() ? "" : ", ") + dtype;
+    }
   }
+  fmt::print("memory\n");
   fmt::print("  weights        {} in {}\n", byte_count(report["weight_bytes"].get<uint64_t>()),
              dtypes);
   fmt::print("  KV cache       {} a token in fp32\n",
@@ -121,17 +131,18 @@ void print_checkpoint(const Checkpoint& checkpoint, const OrderedJson& report) {
 
 int run_info(const std::vector<std::string>& arguments) {
   CLI::App app(
-      "Prints what this machine offers and, given a checkpoint folder, what it holds: sizes,\n"
-      "parameters by part, the latent, memory. Opening a checkpoint checks every tensor's name,\n"
-      "shape and bytes. LibTorch is not loaded.\n\n"
+      "Prints what this machine offers and, given a checkpoint folder or a config.json, what it\n"
+      "holds: sizes, parameters by part, the latent, memory. Opening a checkpoint checks every\n"
+      "tensor's name, shape and place. LibTorch is not loaded.\n\n"
       "examples:\n"
       "  freeformer info\n"
       "  freeformer info runs/shakespeare/checkpoints/latest\n"
+      "  freeformer info configs/models/free-1.5b.json\n"
       "  freeformer info DIR --json\n",
       "info");
-  std::string folder;
+  std::string path;
   bool json = false;
-  app.add_option("dir", folder, "checkpoint folder in Hugging Face layout");
+  app.add_option("path", path, "checkpoint folder in Hugging Face layout, or a config.json");
   app.add_flag("--json", json, "one JSON object");
   int status = kDone;
   if (!parse(app, arguments, status)) return status;
@@ -139,20 +150,16 @@ int run_info(const std::vector<std::string>& arguments) {
   OrderedJson report;
   report["version"] = FREEFORMER_VERSION;
   report["machine"] = machine_report();
-  if (folder.empty()) {
-    if (json) {
-      fmt::print("{}\n", report.dump(2));
-    } else {
-      print_machine(report["machine"]);
-    }
-    return kDone;
+  if (!path.empty()) {
+    std::optional<Checkpoint> checkpoint;
+    if (!std::filesystem::is_regular_file(path)) checkpoint.emplace(path);
+    const ModelConfig config = checkpoint ? checkpoint->config() : read_model_config(path);
+    report["model"] = model_report(config, checkpoint ? &*checkpoint : nullptr);
+    if (!json) print_model(path, config, report["model"]);
   }
-  const Checkpoint checkpoint(folder);
-  report["checkpoint"] = checkpoint_report(checkpoint);
   if (json) {
     fmt::print("{}\n", report.dump(2));
   } else {
-    print_checkpoint(checkpoint, report["checkpoint"]);
     print_machine(report["machine"]);
   }
   return kDone;

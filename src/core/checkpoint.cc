@@ -37,8 +37,7 @@ std::map<std::string, std::string> read_index(const std::filesystem::path& path)
   std::map<std::string, std::string> shard_of;
   for (const auto& [tensor, file] : map->items()) {
     if (!file.is_string()) {
-      reject(path, "\"weight_map\": '{}' is {}, expected a file name", tensor,
-             describe_type(file));
+      reject(path, "\"weight_map\": '{}' is {}, expected a file name", tensor, describe_type(file));
     }
     const auto& file_name = file.get_ref<const std::string&>();
     if (file_name.empty() || file_name.find('/') != file_name.npos || file_name == "..") {

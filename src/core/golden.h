@@ -15,8 +15,8 @@ namespace freeformer {
 
 struct GoldenOptions {
   std::filesystem::path folder;
-  bool bf16 = false;            // compute in bf16 with the expected codes, at bf16's tolerances
-  std::string device = "cpu";   // any LibTorch device
+  bool bf16 = false;           // compute in bf16 with the expected codes, at bf16's tolerances
+  std::string device = "cpu";  // any LibTorch device
 };
 
 // |found - expected| / |expected| (Euclidean norms); for codes the share that differs.

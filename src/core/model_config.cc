@@ -213,8 +213,10 @@ ModelConfig parse_model_config(const std::string& json_text, const std::string& 
   }
   if (read.find("head_dim") == nullptr && config.num_attention_heads > 0) {
     if (config.hidden_size % config.num_attention_heads != 0) {
-      reject(where, "\"hidden_size\" {} does not divide by \"num_attention_heads\" {}: give "
-             "\"head_dim\"", config.hidden_size, config.num_attention_heads);
+      reject(where,
+             "\"hidden_size\" {} does not divide by \"num_attention_heads\" {}: give "
+             "\"head_dim\"",
+             config.hidden_size, config.num_attention_heads);
     }
     config.head_dim = config.hidden_size / config.num_attention_heads;
   }
@@ -245,9 +247,8 @@ std::string write_model_config(const ModelConfig& config) {
   if (config.eos_token_id.size() == 1) json["eos_token_id"] = config.eos_token_id[0];
   if (config.eos_token_id.size() > 1) json["eos_token_id"] = config.eos_token_id;
   if (latent) {
-    json["latent"] = {{"kind", "binary"},
-                      {"bits", config.latent.bits},
-                      {"kappa_bits", config.latent.kappa_bits}};
+    json["latent"] = {
+        {"kind", "binary"}, {"bits", config.latent.bits}, {"kappa_bits", config.latent.kappa_bits}};
   }
   return json.dump(2) + "\n";
 }
@@ -270,8 +271,7 @@ void validate(const ModelConfig& config, const std::string& where) {
            config.num_attention_heads, config.num_key_value_heads);
   }
   if (config.head_dim % 2 != 0) {
-    reject(where, "\"head_dim\" is {}, expected an even number: RoPE turns pairs",
-           config.head_dim);
+    reject(where, "\"head_dim\" is {}, expected an even number: RoPE turns pairs", config.head_dim);
   }
   static const std::vector<std::string> dtypes = {"float32", "bfloat16", "float16"};
   if (std::find(dtypes.begin(), dtypes.end(), config.torch_dtype) == dtypes.end()) {
@@ -294,8 +294,10 @@ void validate(const ModelConfig& config, const std::string& where) {
     reject(where, "\"latent.kappa_bits\" is {}, expected 0 or more", config.latent.kappa_bits);
   }
   if (config.num_hidden_layers % 2 != 0) {
-    reject(where, "\"num_hidden_layers\" is {}, expected an even number: the codes enter at the "
-           "middle block", config.num_hidden_layers);
+    reject(where,
+           "\"num_hidden_layers\" is {}, expected an even number: the codes enter at the "
+           "middle block",
+           config.num_hidden_layers);
   }
 }
 

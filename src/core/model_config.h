@@ -26,21 +26,21 @@ struct LatentConfig {
 };
 
 struct ModelConfig {
-  int64_t vocab_size = 0;                 // V
-  int64_t hidden_size = 0;                // D
-  int64_t intermediate_size = 0;          // F
-  int64_t num_hidden_layers = 0;          // L
-  int64_t num_attention_heads = 0;        // N
-  int64_t num_key_value_heads = 0;        // K, divides N
-  int64_t head_dim = 0;                   // H, even; need not be D / N
+  int64_t vocab_size = 0;           // V
+  int64_t hidden_size = 0;          // D
+  int64_t intermediate_size = 0;    // F
+  int64_t num_hidden_layers = 0;    // L
+  int64_t num_attention_heads = 0;  // N
+  int64_t num_key_value_heads = 0;  // K, divides N
+  int64_t head_dim = 0;             // H, even; need not be D / N
   int64_t max_position_embeddings = 2048;
   double rms_norm_eps = 1e-5;
   double rope_theta = 10000.0;
   double initializer_range = 0.02;
   bool tie_word_embeddings = false;
-  std::string torch_dtype = "float32";    // of the stored weights: float32, bfloat16 or float16
+  std::string torch_dtype = "float32";  // of the stored weights: float32, bfloat16 or float16
   std::optional<int64_t> bos_token_id;
-  std::vector<int64_t> eos_token_id;      // any of these ends a text
+  std::vector<int64_t> eos_token_id;  // any of these ends a text
   LatentConfig latent;
 
   // The block that takes the codes (0-based), and the number of blocks the encoder shares.

@@ -17,8 +17,8 @@ inline PhiloxBlock philox(PhiloxBlock counter, uint64_t key) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t a = uint64_t{0xD2511F53} * counter[0];
     const uint64_t b = uint64_t{0xCD9E8D57} * counter[2];
-    counter = {uint32_t(b >> 32) ^ counter[1] ^ k0, uint32_t(b), uint32_t(a >> 32) ^ counter[3] ^ k1,
-               uint32_t(a)};
+    counter = {uint32_t(b >> 32) ^ counter[1] ^ k0, uint32_t(b),
+               uint32_t(a >> 32) ^ counter[3] ^ k1, uint32_t(a)};
     k0 += 0x9E3779B9;
     k1 += 0xBB67AE85;
   }

@@ -91,8 +91,7 @@ TensorInfo parse_entry(const std::string& key, const Json& entry, const std::str
   const auto offsets = unsigned_numbers(require(entry, "data_offsets", tensor, where),
                                         "data_offsets", tensor, where);
   if (offsets.size() != 2) {
-    reject(where, "tensor {}: \"data_offsets\" has {} numbers, expected 2", tensor,
-           offsets.size());
+    reject(where, "tensor {}: \"data_offsets\" has {} numbers, expected 2", tensor, offsets.size());
   }
   if (offsets[1] < offsets[0]) {
     reject(where, "tensor {}: its data ends at {} before it begins at {}", tensor, offsets[1],

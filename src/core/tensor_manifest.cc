@@ -30,8 +30,8 @@ void add_latent(const ModelConfig& config, std::vector<TensorSpec>& table) {
   add_block(config, "model.latent.encoder.", true, table);
   table.push_back({"model.latent.encoder_norm.weight", {D}, ModelPart::kEncoder});
   table.push_back({"model.latent.readout.weight", {config.latent.bits, D}, ModelPart::kEncoder});
-  table.push_back({"model.latent.post_sampler.weight", {config.code_count(), D},
-                   ModelPart::kPostSampler});
+  table.push_back(
+      {"model.latent.post_sampler.weight", {config.code_count(), D}, ModelPart::kPostSampler});
 }
 
 }  // namespace

@@ -2,10 +2,10 @@
 
 #include <sched.h>
 
+#include <hwy/targets.h>
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
-#include <hwy/targets.h>
 #include <set>
 #include <utility>
 
@@ -29,7 +29,9 @@ constexpr IsaName kIsas[] = {
     {"avx512_dl", HWY_AVX3_DL}, {"avx512", HWY_AVX3}, {"avx2", HWY_AVX2},
     {"sse4", HWY_SSE4},         {"ssse3", HWY_SSSE3},
 #elif HWY_ARCH_ARM
-    {"sve2", HWY_SVE2},         {"sve", HWY_SVE},     {"neon", HWY_NEON},
+    {"sve2", HWY_SVE2},
+    {"sve", HWY_SVE},
+    {"neon", HWY_NEON},
 #endif
     {"scalar", kScalar},
 };

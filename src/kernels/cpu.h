@@ -22,7 +22,7 @@ void force_isa(const std::string& isa);
 // fifth of the fp32 rate, so bf16 operands are widened to fp32 first.
 bool has_native_bf16();
 
-std::string cpu_model();   // as the operating system names it
+std::string cpu_model();    // as the operating system names it
 int physical_core_count();  // those this process may run on
 
 }  // namespace freeformer::kernels

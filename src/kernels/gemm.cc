@@ -65,25 +65,21 @@ void GemmNT::run(const void* a_MK, const void* b_NK, float* c_MN) const {
   const auto wrap = [&](const memory::desc& desc, const void* data) {
     return memory(desc, engine, const_cast<void*>(data));
   };
-  impl_->primitive.execute(
-      stream, {{DNNL_ARG_SRC, wrap(impl_->a, a_MK)},
-               {DNNL_ARG_WEIGHTS, wrap(impl_->b, b_NK)},
-               {DNNL_ARG_DST, wrap(impl_->c, c_MN)},
-               {DNNL_ARG_SCRATCHPAD,
-                wrap(impl_->description.scratchpad_desc(), impl_->scratchpad.data())}});
+  impl_->primitive.execute(stream, {{DNNL_ARG_SRC, wrap(impl_->a, a_MK)},
+                                    {DNNL_ARG_WEIGHTS, wrap(impl_->b, b_NK)},
+                                    {DNNL_ARG_DST, wrap(impl_->c, c_MN)},
+                                    {DNNL_ARG_SCRATCHPAD, wrap(impl_->description.scratchpad_desc(),
+                                                               impl_->scratchpad.data())}});
   stream.wait();
 }
 
 int64_t GemmNT::workspace_bytes() const { return int64_t(impl_->scratchpad.size()); }
 
 void limit_gemm_isa(const std::string& isa) {
-  dnnl::cpu_isa limit = dnnl::cpu_isa::all;
-  if (isa == "avx2") limit = dnnl::cpu_isa::avx2;
-  if (isa == "sse4" || isa == "ssse3" || isa == "scalar") limit = dnnl::cpu_isa::sse41;
-#if DNNL_VERSION_MAJOR >= 3
-  if (limit == dnnl::cpu_isa::all) return;  // renamed and already the default
-#endif
-  dnnl::set_max_cpu_isa(limit);
+  if (isa == "avx2") dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx2);
+  if (isa == "sse4" || isa == "ssse3" || isa == "scalar") {
+    dnnl::set_max_cpu_isa(dnnl::cpu_isa::sse41);
+  }
 }
 
 std::string gemm_library() {

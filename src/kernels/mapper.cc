@@ -17,8 +17,8 @@
 namespace freeformer::kernels {
 namespace {
 
-constexpr int kTileBits = 9;         // codes of one GEMM: a tile of W stays in the L2 cache
-constexpr int kFoldBits = 9;         // bits folded at once: values and weights stay in L1
+constexpr int kTileBits = 9;          // codes of one GEMM: a tile of W stays in the L2 cache
+constexpr int kFoldBits = 9;          // bits folded at once: values and weights stay in L1
 constexpr int64_t kTokenChunk = 128;  // tokens of one GEMM
 // Tokens of one pass over the table, so that the workspace stays small whatever M is.
 constexpr int64_t kMaxPassBytes = int64_t{16} << 20;
@@ -106,7 +106,8 @@ class Pass {
         const int64_t tokens = std::min(kTokenChunk, end - m);
         (tokens == kTokenChunk ? work.gemm : work.last_gemm)
             ->run(grad_MD_ + m * D_, tile_D, work.v.data());
-        for (int64_t i = 0; i < tokens; ++i) fold_tile(m + i, code, &work.v[size_t(i * tile)], work);
+        for (int64_t i = 0; i < tokens; ++i)
+          fold_tile(m + i, code, &work.v[size_t(i * tile)], work);
       }
     }
     for (int64_t m = begin; m < end; ++m) finish_token(m, work);
@@ -162,9 +163,9 @@ class Pass {
   const T* grad_MD_;
   int64_t M_, D_;
   int Z_, tile_bits_, fold_bits_;
-  int64_t prefixes_;            // settings of the bits above fold_bits_
-  std::vector<float> p_, q_;    // [M, Z]
-  std::vector<float> folded_;   // [M, prefixes]: E[v] over the low bits
+  int64_t prefixes_;           // settings of the bits above fold_bits_
+  std::vector<float> p_, q_;   // [M, Z]
+  std::vector<float> folded_;  // [M, prefixes]: E[v] over the low bits
   float* d_logits_MZ_;
 };
 
@@ -191,7 +192,8 @@ int64_t backward_logits(const float* logits_MZ, const Table* table_CD, const Tab
         parallel_for(tokens, kTokenChunk, [&](int64_t begin, int64_t end) {
           widen(grad + begin * D, (end - begin) * D, wide_grad.data() + begin * D);
         });
-        bytes = Pass<float, Table>(logits, table_CD, wide_grad.data(), tokens, D, Z, d_logits).run();
+        bytes =
+            Pass<float, Table>(logits, table_CD, wide_grad.data(), tokens, D, Z, d_logits).run();
       } else {
         bytes = Pass<Table, Table>(logits, table_CD, grad, tokens, D, Z, d_logits).run();
       }
@@ -261,8 +263,8 @@ int64_t mapper_backward_table(const int64_t* codes_M, const float* grad_MD, int6
                               int64_t* rows, float* values) {
   return backward_table(codes_M, grad_MD, M, D, rows, values);
 }
-int64_t mapper_backward_table(const int64_t* codes_M, const BFloat16* grad_MD, int64_t M,
-                              int64_t D, int64_t* rows, BFloat16* values) {
+int64_t mapper_backward_table(const int64_t* codes_M, const BFloat16* grad_MD, int64_t M, int64_t D,
+                              int64_t* rows, BFloat16* values) {
   return backward_table(codes_M, grad_MD, M, D, rows, values);
 }
 

@@ -36,7 +36,7 @@ int64_t mapper_backward_logits(const float* logits_MZ, const BFloat16* table_CD,
 // returns how many rows there are.
 int64_t mapper_backward_table(const int64_t* codes_M, const float* grad_MD, int64_t M, int64_t D,
                               int64_t* rows, float* values);
-int64_t mapper_backward_table(const int64_t* codes_M, const BFloat16* grad_MD, int64_t M,
-                              int64_t D, int64_t* rows, BFloat16* values);
+int64_t mapper_backward_table(const int64_t* codes_M, const BFloat16* grad_MD, int64_t M, int64_t D,
+                              int64_t* rows, BFloat16* values);
 
 }  // namespace freeformer::kernels

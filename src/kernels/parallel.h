@@ -1,4 +1,5 @@
-// Threads: one OpenMP team for our kernels, oneDNN and LibTorch alike, so that nobody oversubscribes.
+// Threads: one OpenMP team for our kernels, oneDNN and LibTorch alike, so that nobody
+// oversubscribes.
 #pragma once
 
 #include <omp.h>

@@ -28,11 +28,12 @@ Vector mapper_backward_logits(const Vector& logits_MZ, const Vector& table_CD,
     for (int64_t code = 0; code < C; ++code) {
       // log G_d = Σ_h log P(bit h of d); log sigmoid(l) = -log(1 + e^-l).
       double log_G = 0.0;
-      for (int h = 0; h < Z; ++h) log_G -= std::log1p(std::exp(code >> h & 1 ? -logits[h] : logits[h]));
+      for (int h = 0; h < Z; ++h)
+        log_G -= std::log1p(std::exp(code >> h & 1 ? -logits[h] : logits[h]));
       // ∂G_d/∂logit_h = G_d (u_h(d) - p_h); u - p is written without cancellation.
       for (int h = 0; h < Z; ++h) {
-        const double factor = code >> h & 1 ? 1.0 / (1.0 + std::exp(logits[h]))
-                                            : -1.0 / (1.0 + std::exp(-logits[h]));
+        const double factor =
+            code >> h & 1 ? 1.0 / (1.0 + std::exp(logits[h])) : -1.0 / (1.0 + std::exp(-logits[h]));
         d_logits_MZ[size_t(m * Z + h)] += v_MC[size_t(m * C + code)] * std::exp(log_G) * factor;
       }
     }

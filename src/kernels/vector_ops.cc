@@ -72,8 +72,8 @@ static void bit_probability_heap(const float* p, const float* q, int bits, float
   }
 }
 
-static float fold_bits(const float* values, int bits, const float* p, const float* q, const float* heap,
-                float weight, float* scratch, float* derivatives) {
+static float fold_bits(const float* values, int bits, const float* p, const float* q,
+                       const float* heap, float weight, float* scratch, float* derivatives) {
   const Floats tag;
   const auto lanes = int64_t(hn::Lanes(tag));
   const float* from = values;

@@ -29,8 +29,7 @@ Tensor AttentionImpl::forward(const Tensor& q_BTD, const Tensor& kv_BTD,
   const Tensor q_BTNH = ops::rope(q_proj(q_BTD).view({B, T, N_, H_}), context.rotary);
   const Tensor k_BTKH = ops::rope(k_proj(kv_BTD).view({B, T, K_, H_}), context.rotary);
   const Tensor v_BTKH = v_proj(kv_BTD).view({B, T, K_, H_});
-  const Tensor out_BTNH =
-      ops::attention(q_BTNH, k_BTKH, v_BTKH, {causal, context.documents_BT});
+  const Tensor out_BTNH = ops::attention(q_BTNH, k_BTKH, v_BTKH, {causal, context.documents_BT});
   return o_proj(out_BTNH.flatten(2));
 }
 

@@ -48,8 +48,10 @@ DType stored_type(const Tensor& tensor) {
     case at::kHalf:
       return DType::kF16;
     default:
-      fail(ErrorCode::kUnsupported, "weights of type {} cannot be stored; expected float32, "
-           "bfloat16 or float16", toString(tensor.scalar_type()));
+      fail(ErrorCode::kUnsupported,
+           "weights of type {} cannot be stored; expected float32, "
+           "bfloat16 or float16",
+           toString(tensor.scalar_type()));
   }
 }
 
@@ -81,8 +83,9 @@ void initialize(FreeTransformer& model, uint64_t seed) {
   for (const TensorSpec& spec : tensor_manifest(model->config())) {
     Tensor& parameter = parameters[spec.name];
     const bool is_norm = spec.name.ends_with("norm.weight");
-    parameter.copy_(is_norm ? at::ones_like(parameter)
-                            : normals(spec.shape, source, index) * model->config().initializer_range);
+    parameter.copy_(is_norm
+                        ? at::ones_like(parameter)
+                        : normals(spec.shape, source, index) * model->config().initializer_range);
     ++index;
   }
 }
@@ -110,7 +113,9 @@ void save_weights(const FreeTransformer& model, const std::filesystem::path& fol
   for (const TensorSpec& spec : tensor_manifest(model->config())) {
     tensors.push_back(parameters[spec.name].detach().cpu().contiguous());
     const Tensor& tensor = tensors.back();
-    pieces.push_back({spec.name, stored_type(tensor), spec.shape,
+    pieces.push_back({spec.name,
+                      stored_type(tensor),
+                      spec.shape,
                       {static_cast<const std::byte*>(tensor.data_ptr()), tensor.nbytes()}});
   }
   std::filesystem::create_directories(folder);

@@ -8,8 +8,8 @@
 
 namespace freeformer {
 
-// Matrices, ζ and the latent's table ~ N(0, initializer_range²), norms 1. Depends on the seed alone,
-// not on device, dtype or LibTorch's version.
+// Matrices, ζ and the latent's table ~ N(0, initializer_range²), norms 1. Depends on the seed
+// alone, not on device, dtype or LibTorch's version.
 void initialize(FreeTransformer& model, uint64_t seed);
 
 // Copies every tensor, converted to the parameter's dtype and moved to its device.

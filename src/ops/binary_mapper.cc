@@ -55,7 +55,8 @@ Tensor backward_table(const Tensor& codes_M, const Tensor& grad_MD, int64_t C) {
     std::tie(rows, row_of_token) = at::_unique(codes_M, /*sorted=*/true, /*return_inverse=*/true);
     values = at::zeros({rows.size(0), D}, grad_MD.options()).index_add(0, row_of_token, grad_MD);
   }
-  return at::_sparse_coo_tensor_unsafe(rows.unsqueeze(0), values, {C, D}, values.options().layout(at::kSparse))
+  return at::_sparse_coo_tensor_unsafe(rows.unsqueeze(0), values, {C, D},
+                                       values.options().layout(at::kSparse))
       ._coalesced_(true);
 }
 
@@ -70,7 +71,8 @@ Tensor backward_logits_aten(const Tensor& bit_logits_MZ, const Tensor& table_CD,
   const auto probabilities = [&](int64_t first, int64_t bits) {
     std::vector<Tensor> weights = {at::ones({M, 1}, bit_logits_MZ.options())};
     for (int64_t h = first; h + 1 < first + bits; ++h) {
-      weights.push_back(at::cat({weights.back() * column(q_MZ, h), weights.back() * column(p_MZ, h)}, 1));
+      weights.push_back(
+          at::cat({weights.back() * column(q_MZ, h), weights.back() * column(p_MZ, h)}, 1));
     }
     return weights;
   };
@@ -145,8 +147,7 @@ Tensor binary_mapper(const Tensor& bit_logits_BTZ, const Tensor& codes_BT, const
 
 Tensor binary_mapper_backward_logits(const Tensor& bit_logits_MZ, const Tensor& table_CD,
                                      const Tensor& grad_MD, bool fused) {
-  if (!fused || !has_fused_kernel(table_CD, grad_MD) ||
-      bit_logits_MZ.scalar_type() != at::kFloat) {
+  if (!fused || !has_fused_kernel(table_CD, grad_MD) || bit_logits_MZ.scalar_type() != at::kFloat) {
     return backward_logits_aten(bit_logits_MZ, table_CD, grad_MD);
   }
   const Tensor logits = bit_logits_MZ.contiguous(), table = table_CD.contiguous();
@@ -166,9 +167,9 @@ Tensor binary_mapper_backward_logits(const Tensor& bit_logits_MZ, const Tensor& 
 
 Tensor sample_codes(const Tensor& bit_logits_BTZ, const Tensor& uniforms_BTZ) {
   const Tensor bits_BTZ = uniforms_BTZ.to(bit_logits_BTZ.options()).lt(bit_logits_BTZ.sigmoid());
-  const Tensor powers_Z = at::bitwise_left_shift(
-      at::ones({bits_BTZ.size(-1)}, bits_BTZ.options().dtype(at::kLong)),
-      at::arange(bits_BTZ.size(-1), bits_BTZ.options().dtype(at::kLong)));
+  const Tensor powers_Z =
+      at::bitwise_left_shift(at::ones({bits_BTZ.size(-1)}, bits_BTZ.options().dtype(at::kLong)),
+                             at::arange(bits_BTZ.size(-1), bits_BTZ.options().dtype(at::kLong)));
   return (bits_BTZ.to(at::kLong) * powers_Z).sum(-1);
 }
 
@@ -193,8 +194,8 @@ Tensor bits_log_probability(const Tensor& bit_logits_BTZ, const Tensor& codes_BT
       .sum(-1);
 }
 
-Tensor latent_uniforms(uint64_t seed, const std::vector<uint64_t>& sequences, int64_t first_position,
-                       int64_t T, int Z) {
+Tensor latent_uniforms(uint64_t seed, const std::vector<uint64_t>& sequences,
+                       int64_t first_position, int64_t T, int Z) {
   const RandomSource source(seed, RandomStream::kLatent);
   Tensor uniforms_BTZ = at::empty({int64_t(sequences.size()), T, Z}, at::kFloat);
   float* out = uniforms_BTZ.data_ptr<float>();

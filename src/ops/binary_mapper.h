@@ -36,7 +36,7 @@ Tensor bits_log_probability(const Tensor& bit_logits_BTZ, const Tensor& codes_BT
 
 // The uniforms that decide the bits of positions first_position.. of each sequence, fp32 [B, T, Z].
 // A function of (seed, sequence, position, bit) alone.
-Tensor latent_uniforms(uint64_t seed, const std::vector<uint64_t>& sequences, int64_t first_position,
-                       int64_t T, int Z);
+Tensor latent_uniforms(uint64_t seed, const std::vector<uint64_t>& sequences,
+                       int64_t first_position, int64_t T, int Z);
 
 }  // namespace freeformer::ops

@@ -45,7 +45,8 @@ RotaryTable rotary_table(const Tensor& positions_BT, int64_t head_dim, double th
                          at::ScalarType dtype) {
   // Angles in fp64: at position 100,000 an fp32 angle is off by 0.004 radians.
   const auto options = positions_BT.options().dtype(at::kDouble);
-  const Tensor exponents = at::arange(0, head_dim, 2, options) * (-std::log(theta) / double(head_dim));
+  const Tensor exponents =
+      at::arange(0, head_dim, 2, options) * (-std::log(theta) / double(head_dim));
   const Tensor angles_BTH2 = positions_BT.to(at::kDouble).unsqueeze(-1) * exponents.exp();
   const auto wide = dtype == at::kDouble ? at::kDouble : at::kFloat;
   return {angles_BTH2.cos().to(wide), angles_BTH2.sin().to(wide)};
@@ -87,9 +88,10 @@ Tensor linear_cross_entropy(const Tensor& x_MD, const Tensor& weight_VD, const T
 Tensor document_positions(const Tensor& documents_BT) {
   const int64_t T = documents_BT.size(1);
   const Tensor index_T = at::arange(T, documents_BT.options());
-  const Tensor starts = at::cat({at::ones_like(documents_BT.narrow(1, 0, 1)).to(at::kBool),
-                                 documents_BT.narrow(1, 1, T - 1).ne(documents_BT.narrow(1, 0, T - 1))},
-                                1);
+  const Tensor starts =
+      at::cat({at::ones_like(documents_BT.narrow(1, 0, 1)).to(at::kBool),
+               documents_BT.narrow(1, 1, T - 1).ne(documents_BT.narrow(1, 0, T - 1))},
+              1);
   const Tensor start_BT = std::get<0>(at::cummax(starts.to(at::kLong) * index_T, 1));
   return index_T - start_BT;
 }

@@ -73,7 +73,8 @@ TEST(Program, FailureIsStatusOneAndOneLine) {
 }
 
 TEST(Program, AFullDiskOnStandardOutputIsAFailure) {
-  const int code = std::system((std::string(FREEFORMER_PROGRAM) + " info >/dev/full 2>/dev/null").c_str());
+  const int code =
+      std::system((std::string(FREEFORMER_PROGRAM) + " info >/dev/full 2>/dev/null").c_str());
   EXPECT_EQ(WEXITSTATUS(code), 1);
 }
 
@@ -83,14 +84,30 @@ TEST(Program, InfoDescribesMachineAndCheckpoint) {
   EXPECT_THAT(text.out, HasSubstr("Free Transformer"));
   EXPECT_THAT(text.out, HasSubstr("6 bits a token (64 codes)"));
   const Json json = Json::parse(run("info --json " + golden("free-h6-tied")).out);
-  EXPECT_EQ(json["checkpoint"]["config"]["latent"]["bits"], 6);
+  EXPECT_EQ(json["model"]["config"]["latent"]["bits"], 6);
   int64_t sum = 0;
-  for (const auto& [part, count] : json["checkpoint"]["parameters_by_part"].items()) {
+  for (const auto& [part, count] : json["model"]["parameters_by_part"].items()) {
     sum += count.get<int64_t>();
   }
-  EXPECT_EQ(json["checkpoint"]["parameters"], sum);
-  EXPECT_EQ(json["checkpoint"]["weight_bytes"], 4 * sum);
+  EXPECT_EQ(json["model"]["parameters"], sum);
+  EXPECT_EQ(json["model"]["weight_bytes"], 4 * sum);
   EXPECT_FALSE(json["machine"]["isa"].get<std::string>().empty());
+}
+
+TEST(Program, InfoSizesTheShippedConfigurations) {
+  const auto parameters = [](const std::string& name) {
+    const std::string path = FREEFORMER_SOURCE_DIR "/configs/models/" + name;
+    return Json::parse(run("info --json " + path).out)["model"]["parameters"].get<int64_t>();
+  };
+  for (const char* size : {"1.5b", "8b"}) {
+    const int64_t layers = size[0] == '8' ? 32 : 28, D = size[0] == '8' ? 4096 : 1536;
+    const int64_t free = parameters(fmt::format("free-{}.json", size));
+    const int64_t plain = parameters(fmt::format("plain-{}.json", size));
+    // What the paper promises on top: one block in L, plus the read-out and the table of codes.
+    const int64_t embeddings = (size[0] == '8' ? 2 : 1) * 131072 * D;
+    const int64_t block = (plain - embeddings - D) / layers;
+    EXPECT_EQ(free - plain, block + D + D + 16 * D + 65536 * D) << size;
+  }
 }
 
 TEST(Program, AForcedIsaIsUsed) {
@@ -105,8 +122,8 @@ TEST(Program, StartsWithoutLibTorch) {
     for (int i = 0; i < 5; ++i) {
       const auto start = std::chrono::steady_clock::now();
       EXPECT_EQ(run(command).status, 0);
-      best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
-                                .count());
+      best = std::min(
+          best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     }
     EXPECT_LT(best, 0.050) << command;
   }

@@ -11,8 +11,9 @@ namespace freeformer {
 namespace {
 
 constexpr ErrorCode kAllCodes[] = {
-    ErrorCode::kInvalidArgument, ErrorCode::kInvalidConfig, ErrorCode::kBadCheckpoint,
-    ErrorCode::kIo,              ErrorCode::kUnsupported,   ErrorCode::kCapacity,
+    ErrorCode::kInvalidArgument, ErrorCode::kInvalidConfig,
+    ErrorCode::kBadCheckpoint,   ErrorCode::kIo,
+    ErrorCode::kUnsupported,     ErrorCode::kCapacity,
     ErrorCode::kInternal,
 };
 
@@ -70,8 +71,8 @@ TEST(Check, NamesTheFileBelowTheSourceTreeOnly) {
     EXPECT_STREQ(error.what(),
                  "internal error at core/file.cc:12: expected x > 0 (please report this)");
   }
-  EXPECT_FREEFORMER_ERROR(ErrorCode::kInternal, "at elsewhere.cc:3:",
-                          check_failed("elsewhere.cc", 3, "x"));
+  EXPECT_FREEFORMER_ERROR(ErrorCode::kInternal,
+                          "at elsewhere.cc:3:", check_failed("elsewhere.cc", 3, "x"));
 }
 
 }  // namespace

@@ -162,9 +162,8 @@ TEST(WriteFileAtomically, DoesNotReplaceAFolder) {
 TEST(WriteFileAtomically, KeepsTheOldFileWhenTheDiskIsFull) {
   const TemporaryFolder folder;
   write_plainly(folder.path() / "a", "old");
-  EXPECT_TRUE(fails_on_a_full_disk(1024, [&] {
-    write_file_atomically(folder.path() / "a", std::string(4096, 'x'));
-  }));
+  EXPECT_TRUE(fails_on_a_full_disk(
+      1024, [&] { write_file_atomically(folder.path() / "a", std::string(4096, 'x')); }));
   EXPECT_EQ(read_text_file(folder.path() / "a"), "old");
   EXPECT_EQ(names_in(folder.path()), Names{"a"}) << "the temporary file is left behind";
 }

@@ -18,8 +18,7 @@ std::vector<float> uniforms(const RandomSource& source, uint64_t sequence, uint3
 
 // Random123's kat_vectors for philox4x32-10. The key's low word comes first.
 TEST(Philox, GivesTheKnownAnswers) {
-  EXPECT_EQ(philox({0, 0, 0, 0}, 0),
-            (PhiloxBlock{0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8}));
+  EXPECT_EQ(philox({0, 0, 0, 0}, 0), (PhiloxBlock{0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8}));
   EXPECT_EQ(philox({0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF}, 0xFFFFFFFFFFFFFFFF),
             (PhiloxBlock{0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD}));
   EXPECT_EQ(philox({0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344}, 0x299F31D0A4093822),
@@ -70,8 +69,7 @@ TEST(RandomSource, ANumberDoesNotDependOnHowManyAreDrawn) {
   const RandomSource source(42, RandomStream::kLatent);
   const auto all = uniforms(source, 3, 5, 23);
   for (int count = 0; count <= 23; ++count) {
-    EXPECT_EQ(uniforms(source, 3, 5, count),
-              std::vector<float>(all.begin(), all.begin() + count));
+    EXPECT_EQ(uniforms(source, 3, 5, count), std::vector<float>(all.begin(), all.begin() + count));
   }
 }
 

@@ -58,7 +58,7 @@ std::string refusal_of(const std::string& file) {
 
 std::string many_tensors_on_one_range() {
   std::string header = "{" + entry("t", 0, 4);
-  for (int i = 0; i < 10'000; ++i) header += "," + entry("t" + std::to_string(i), 0, 4);
+  for (int i = 0; i < 1000; ++i) header += "," + entry("t" + std::to_string(i), 0, 4);
   return file_of(header + "}", 4);
 }
 
@@ -67,7 +67,8 @@ std::string deep_header(int levels) {
                  std::string(size_t(levels), ']') + "}");
 }
 
-// --- Refusals -------------------------------------------------------------------------------------
+// --- Refusals
+// -------------------------------------------------------------------------------------
 
 struct Lie {
   std::string name;
@@ -88,7 +89,7 @@ const std::vector<Lie>& lies() {
        "truncated: header of 100000000 bytes in a file of 10"},
       {"HeaderOneByteBeyondTheFile", little_endian(3) + "{}",
        "truncated: header of 3 bytes in a file of 10"},
-      {"NoHeader", little_endian(0), "the header is not JSON: parse error at line 1, column 1"},
+      {"NoHeader", little_endian(0), "attempting to parse an empty input"},
 
       // The header's text.
       {"NotUtf8", file_of("{\"\xFF\":1}"), "the header is not UTF-8: bad byte at offset 2"},
@@ -123,7 +124,8 @@ const std::vector<Lie>& lies() {
       {"NulInAName", file_of(R"({"a\u0000b":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})"),
        "tensor 'a?b' has a NUL in its name"},
       {"NoDtype", tensor_of(R"("shape":[1],"data_offsets":[0,4])"), "tensor 't' has no \"dtype\""},
-      {"NoShape", tensor_of(R"("dtype":"F32","data_offsets":[0,4])"), "tensor 't' has no \"shape\""},
+      {"NoShape", tensor_of(R"("dtype":"F32","data_offsets":[0,4])"),
+       "tensor 't' has no \"shape\""},
       {"NoOffsets", tensor_of(R"("dtype":"F32","shape":[1])"),
        "tensor 't' has no \"data_offsets\""},
       {"DtypeIsANumber", tensor_of(R"("dtype":32,"shape":[1],"data_offsets":[0,4])"),
@@ -225,20 +227,21 @@ TEST_P(SafetensorsRefuses, TheFile) {
 }
 
 INSTANTIATE_TEST_SUITE_P(EachLie, SafetensorsRefuses, testing::ValuesIn(lies()),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& lie) { return lie.param.name; });
 
 TEST(Safetensors, RefusesEachLieInItsOwnWords) {
   for (const Lie& lie : lies()) {
     const std::string message = refusal_of(lie.file);
     for (const Lie& other : lies()) {
-      if (&other != &lie) EXPECT_THAT(message, testing::Not(testing::HasSubstr(other.words)));
+      if (&other == &lie) continue;
+      EXPECT_THAT(message, testing::Not(testing::HasSubstr(other.words))) << lie.name;
     }
   }
 }
 
 TEST(Safetensors, RefusesEveryTruncationOfAValidFile) {
-  const std::string file = file_of(
-      R"({"__metadata__":{"a":"b"},)" + entry("t", 0, 4) + "," + entry("u", 4, 9) + "}", 9);
+  const std::string file =
+      file_of(R"({"__metadata__":{"a":"b"},)" + entry("t", 0, 4) + "," + entry("u", 4, 9) + "}", 9);
   EXPECT_NO_THROW(parse(file));
   for (size_t size = 0; size < file.size(); ++size) {
     EXPECT_NE(refusal_of(file.substr(0, size)), "") << size;
@@ -252,7 +255,8 @@ TEST(Safetensors, MessagesShowAStrangeNameSafely) {
   EXPECT_LT(message.size(), 300u);
 }
 
-// --- What must be accepted ------------------------------------------------------------------------
+// --- What must be accepted
+// ------------------------------------------------------------------------
 
 TEST(Safetensors, AcceptsAFileWithoutTensors) {
   const SafetensorsHeader header = parse(file_of("{}"));
@@ -311,8 +315,8 @@ TEST(Safetensors, IgnoresUnknownFieldsOfATensor) {
 
 TEST(Safetensors, ReadsMetadata) {
   const auto header = parse(file_of(R"({"__metadata__":{"format":"pt","é":"\u0000"}})"));
-  EXPECT_EQ(header.metadata, (std::map<std::string, std::string>{{"format", "pt"},
-                                                                 {"é", std::string(1, '\0')}}));
+  EXPECT_EQ(header.metadata,
+            (std::map<std::string, std::string>{{"format", "pt"}, {"é", std::string(1, '\0')}}));
   EXPECT_TRUE(parse(file_of(R"({"__metadata__":null})")).metadata.empty());
 }
 
@@ -331,10 +335,10 @@ TEST(Safetensors, AcceptsNestingUpToTheLimit) {
 
 TEST(Safetensors, AcceptsEveryDtypeOfTheFormat) {
   const std::vector<std::pair<std::string, int>> dtypes = {
-      {"BOOL", 8},        {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6},     {"U8", 8},
-      {"I8", 8},          {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8},     {"F8_E4M3FNUZ", 8},
-      {"F8_E5M2FNUZ", 8}, {"I16", 16},    {"U16", 16},    {"F16", 16},        {"BF16", 16},
-      {"I32", 32},        {"U32", 32},    {"F32", 32},    {"C64", 64},        {"F64", 64},
+      {"BOOL", 8},        {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"U8", 8},
+      {"I8", 8},          {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8},
+      {"F8_E5M2FNUZ", 8}, {"I16", 16},    {"U16", 16},    {"F16", 16},    {"BF16", 16},
+      {"I32", 32},        {"U32", 32},    {"F32", 32},    {"C64", 64},    {"F64", 64},
       {"I64", 64},        {"U64", 64},
   };
   for (const auto& [dtype, bits] : dtypes) {
@@ -352,7 +356,8 @@ TEST(DescribeShape, ReadsLikeAList) {
   EXPECT_EQ(describe_shape({3, 0, 4}), "[3, 0, 4]");
 }
 
-// --- Files ----------------------------------------------------------------------------------------
+// --- Files
+// ----------------------------------------------------------------------------------------
 
 std::string read_bytes(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -366,7 +371,7 @@ std::vector<std::byte> some_bytes(size_t count, int seed) {
   return bytes;
 }
 
-// Owns the bytes of tensors to write: 24 elements each.
+// Tensors to write, with the bytes they show.
 struct Tensors {
   std::vector<std::vector<std::byte>> bytes;
   std::vector<TensorToWrite> list;
@@ -415,8 +420,9 @@ TEST(WriteSafetensors, TheReaderFindsWhatWasWritten) {
 TEST(WriteSafetensors, LaysOutTheWidestElementsFirstThenByName) {
   const TemporaryFolder folder;
   write_safetensors(folder.path() / "m", tensors_of_many_dtypes().list);
+  const SafetensorsFile file(folder.path() / "m");
   std::vector<std::string> order;
-  for (const TensorInfo& tensor : SafetensorsFile(folder.path() / "m").tensors()) {
+  for (const TensorInfo& tensor : file.tensors()) {
     // An empty tensor shares its offset with the next, so its place says nothing.
     if (tensor.begin != tensor.end) order.push_back(tensor.name);
   }
@@ -449,10 +455,9 @@ TEST(WriteSafetensors, WritesTheReferencesBytes) {
   tensors.add("b", DType::kU8, {1});
   tensors.add("a", DType::kI32, {1, 2});
   write_safetensors(folder.path() / "m", tensors.list);
-  std::string header =
-      R"({"__metadata__":{"format":"pt"},)"
-      R"("a":{"dtype":"I32","shape":[1,2],"data_offsets":[0,8]},)"
-      R"("b":{"dtype":"U8","shape":[1],"data_offsets":[8,9]}})";
+  std::string header = R"({"__metadata__":{"format":"pt"},)"
+                       R"("a":{"dtype":"I32","shape":[1,2],"data_offsets":[0,8]},)"
+                       R"("b":{"dtype":"U8","shape":[1],"data_offsets":[8,9]}})";
   ASSERT_NE(header.size() % 8, 0u) << "choose a header that needs padding";
   header.resize((header.size() / 8 + 1) * 8, ' ');
   const auto text = [](std::span<const std::byte> bytes) {
@@ -535,8 +540,8 @@ TEST(WriteSafetensors, KeepsTheOlderFileWhenTheDiskIsFull) {
   const std::string before = read_bytes(folder.path() / "m");
   Tensors large;
   large.add("large", DType::kF32, {4096});
-  EXPECT_TRUE(fails_on_a_full_disk(
-      4096, [&] { write_safetensors(folder.path() / "m", large.list); }));
+  EXPECT_TRUE(
+      fails_on_a_full_disk(4096, [&] { write_safetensors(folder.path() / "m", large.list); }));
   EXPECT_EQ(read_bytes(folder.path() / "m"), before);
   EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()), 1)
       << "a temporary file is left behind";
@@ -558,8 +563,7 @@ TEST(SafetensorsFile, RefusesAMissingFile) {
 
 TEST(SafetensorsFile, RefusesAFolder) {
   const TemporaryFolder folder;
-  EXPECT_FREEFORMER_ERROR(ErrorCode::kIo,
-                          folder.path().string() + ": cannot read: Is a directory",
+  EXPECT_FREEFORMER_ERROR(ErrorCode::kIo, folder.path().string() + ": cannot read: Is a directory",
                           SafetensorsFile(folder.path()));
 }
 

@@ -8,10 +8,10 @@ namespace {
 const std::vector<std::string> kKnown = {"kind", "bits", "kappa_bits", "encoder"};
 
 TEST(Suggest, NamesTheNearest) {
-  EXPECT_EQ(suggest("bit", kKnown), "; did you mean \"bits\"?");            // one left out
-  EXPECT_EQ(suggest("kinds", kKnown), "; did you mean \"kind\"?");          // one too many
-  EXPECT_EQ(suggest("encodar", kKnown), "; did you mean \"encoder\"?");     // one wrong
-  EXPECT_EQ(suggest("btis", kKnown), "; did you mean \"bits\"?");           // two swapped
+  EXPECT_EQ(suggest("bit", kKnown), "; did you mean \"bits\"?");         // one left out
+  EXPECT_EQ(suggest("kinds", kKnown), "; did you mean \"kind\"?");       // one too many
+  EXPECT_EQ(suggest("encodar", kKnown), "; did you mean \"encoder\"?");  // one wrong
+  EXPECT_EQ(suggest("btis", kKnown), "; did you mean \"bits\"?");        // two swapped
   EXPECT_EQ(suggest("kapa_bit", kKnown), "; did you mean \"kappa_bits\"?");
 }
 

@@ -7,6 +7,8 @@
 #include <tuple>
 #include <vector>
 
+#include "small_config.h"
+
 namespace freeformer {
 namespace {
 
@@ -21,27 +23,7 @@ std::vector<Row> rows(const ModelConfig& config) {
   return table;
 }
 
-// Every size is different, so that a shape cannot be right by accident: D 8, query size 12,
-// key-value size 6, F 10.
-ModelConfig small_config() {
-  ModelConfig config;
-  config.vocab_size = 11;
-  config.hidden_size = 8;
-  config.intermediate_size = 10;
-  config.num_hidden_layers = 2;
-  config.num_attention_heads = 2;
-  config.num_key_value_heads = 1;
-  config.head_dim = 6;
-  return config;
-}
-
-ModelConfig with_latent(ModelConfig config, int bits) {
-  config.latent.kind = LatentKind::kBinary;
-  config.latent.bits = bits;
-  return config;
-}
-
-ModelConfig paper_1_5b() {
+ModelConfig paper_1_5b(int latent_bits) {
   ModelConfig config;
   config.vocab_size = 131072;
   config.hidden_size = 1536;
@@ -51,10 +33,11 @@ ModelConfig paper_1_5b() {
   config.num_key_value_heads = 2;
   config.head_dim = 128;
   config.tie_word_embeddings = true;
+  if (latent_bits > 0) config.latent = {LatentKind::kBinary, latent_bits, 0.5};
   return config;
 }
 
-ModelConfig paper_8b() {
+ModelConfig paper_8b(int latent_bits) {
   ModelConfig config;
   config.vocab_size = 131072;
   config.hidden_size = 4096;
@@ -63,6 +46,7 @@ ModelConfig paper_8b() {
   config.num_attention_heads = 32;
   config.num_key_value_heads = 8;
   config.head_dim = 128;
+  if (latent_bits > 0) config.latent = {LatentKind::kBinary, latent_bits, 0.5};
   return config;
 }
 
@@ -80,12 +64,11 @@ int64_t plain_parameters(const ModelConfig& c) {
 
 // The encoder's block, its query and its norm, the read-out of Z rows and the table of 2^Z.
 int64_t latent_parameters(const ModelConfig& c) {
-  return block_parameters(c) +
-         (2 + c.latent.bits + (int64_t{1} << c.latent.bits)) * c.hidden_size;
+  return block_parameters(c) + (2 + c.latent.bits + (int64_t{1} << c.latent.bits)) * c.hidden_size;
 }
 
 TEST(TensorManifest, APlainModelHasExactlyLlamasTensors) {
-  ModelConfig config = small_config();
+  ModelConfig config = small_config(0);
   config.num_hidden_layers = 1;
   EXPECT_EQ(rows(config),
             (std::vector<Row>{
@@ -105,56 +88,54 @@ TEST(TensorManifest, APlainModelHasExactlyLlamasTensors) {
 }
 
 TEST(TensorManifest, AFreeTransformerHasItsLatentBeforeTheMiddleBlock) {
-  EXPECT_EQ(
-      rows(with_latent(small_config(), 3)),
-      (std::vector<Row>{
-          {"model.embed_tokens.weight", {11, 8}, ModelPart::kEmbedding},
-          {"model.layers.0.input_layernorm.weight", {8}, ModelPart::kNorm},
-          {"model.layers.0.self_attn.q_proj.weight", {12, 8}, ModelPart::kAttention},
-          {"model.layers.0.self_attn.k_proj.weight", {6, 8}, ModelPart::kAttention},
-          {"model.layers.0.self_attn.v_proj.weight", {6, 8}, ModelPart::kAttention},
-          {"model.layers.0.self_attn.o_proj.weight", {8, 12}, ModelPart::kAttention},
-          {"model.layers.0.post_attention_layernorm.weight", {8}, ModelPart::kNorm},
-          {"model.layers.0.mlp.gate_proj.weight", {10, 8}, ModelPart::kMlp},
-          {"model.layers.0.mlp.up_proj.weight", {10, 8}, ModelPart::kMlp},
-          {"model.layers.0.mlp.down_proj.weight", {8, 10}, ModelPart::kMlp},
-          {"model.latent.query", {8}, ModelPart::kEncoder},
-          {"model.latent.encoder.input_layernorm.weight", {8}, ModelPart::kEncoder},
-          {"model.latent.encoder.self_attn.q_proj.weight", {12, 8}, ModelPart::kEncoder},
-          {"model.latent.encoder.self_attn.k_proj.weight", {6, 8}, ModelPart::kEncoder},
-          {"model.latent.encoder.self_attn.v_proj.weight", {6, 8}, ModelPart::kEncoder},
-          {"model.latent.encoder.self_attn.o_proj.weight", {8, 12}, ModelPart::kEncoder},
-          {"model.latent.encoder.post_attention_layernorm.weight", {8}, ModelPart::kEncoder},
-          {"model.latent.encoder.mlp.gate_proj.weight", {10, 8}, ModelPart::kEncoder},
-          {"model.latent.encoder.mlp.up_proj.weight", {10, 8}, ModelPart::kEncoder},
-          {"model.latent.encoder.mlp.down_proj.weight", {8, 10}, ModelPart::kEncoder},
-          {"model.latent.encoder_norm.weight", {8}, ModelPart::kEncoder},
-          {"model.latent.readout.weight", {3, 8}, ModelPart::kEncoder},
-          {"model.latent.post_sampler.weight", {8, 8}, ModelPart::kPostSampler},
-          {"model.layers.1.input_layernorm.weight", {8}, ModelPart::kNorm},
-          {"model.layers.1.self_attn.q_proj.weight", {12, 8}, ModelPart::kAttention},
-          {"model.layers.1.self_attn.k_proj.weight", {6, 8}, ModelPart::kAttention},
-          {"model.layers.1.self_attn.v_proj.weight", {6, 8}, ModelPart::kAttention},
-          {"model.layers.1.self_attn.o_proj.weight", {8, 12}, ModelPart::kAttention},
-          {"model.layers.1.post_attention_layernorm.weight", {8}, ModelPart::kNorm},
-          {"model.layers.1.mlp.gate_proj.weight", {10, 8}, ModelPart::kMlp},
-          {"model.layers.1.mlp.up_proj.weight", {10, 8}, ModelPart::kMlp},
-          {"model.layers.1.mlp.down_proj.weight", {8, 10}, ModelPart::kMlp},
-          {"model.norm.weight", {8}, ModelPart::kNorm},
-          {"lm_head.weight", {11, 8}, ModelPart::kHead},
-      }));
+  EXPECT_EQ(rows(small_config(3)),
+            (std::vector<Row>{
+                {"model.embed_tokens.weight", {11, 8}, ModelPart::kEmbedding},
+                {"model.layers.0.input_layernorm.weight", {8}, ModelPart::kNorm},
+                {"model.layers.0.self_attn.q_proj.weight", {12, 8}, ModelPart::kAttention},
+                {"model.layers.0.self_attn.k_proj.weight", {6, 8}, ModelPart::kAttention},
+                {"model.layers.0.self_attn.v_proj.weight", {6, 8}, ModelPart::kAttention},
+                {"model.layers.0.self_attn.o_proj.weight", {8, 12}, ModelPart::kAttention},
+                {"model.layers.0.post_attention_layernorm.weight", {8}, ModelPart::kNorm},
+                {"model.layers.0.mlp.gate_proj.weight", {10, 8}, ModelPart::kMlp},
+                {"model.layers.0.mlp.up_proj.weight", {10, 8}, ModelPart::kMlp},
+                {"model.layers.0.mlp.down_proj.weight", {8, 10}, ModelPart::kMlp},
+                {"model.latent.query", {8}, ModelPart::kEncoder},
+                {"model.latent.encoder.input_layernorm.weight", {8}, ModelPart::kEncoder},
+                {"model.latent.encoder.self_attn.q_proj.weight", {12, 8}, ModelPart::kEncoder},
+                {"model.latent.encoder.self_attn.k_proj.weight", {6, 8}, ModelPart::kEncoder},
+                {"model.latent.encoder.self_attn.v_proj.weight", {6, 8}, ModelPart::kEncoder},
+                {"model.latent.encoder.self_attn.o_proj.weight", {8, 12}, ModelPart::kEncoder},
+                {"model.latent.encoder.post_attention_layernorm.weight", {8}, ModelPart::kEncoder},
+                {"model.latent.encoder.mlp.gate_proj.weight", {10, 8}, ModelPart::kEncoder},
+                {"model.latent.encoder.mlp.up_proj.weight", {10, 8}, ModelPart::kEncoder},
+                {"model.latent.encoder.mlp.down_proj.weight", {8, 10}, ModelPart::kEncoder},
+                {"model.latent.encoder_norm.weight", {8}, ModelPart::kEncoder},
+                {"model.latent.readout.weight", {3, 8}, ModelPart::kEncoder},
+                {"model.latent.post_sampler.weight", {8, 8}, ModelPart::kPostSampler},
+                {"model.layers.1.input_layernorm.weight", {8}, ModelPart::kNorm},
+                {"model.layers.1.self_attn.q_proj.weight", {12, 8}, ModelPart::kAttention},
+                {"model.layers.1.self_attn.k_proj.weight", {6, 8}, ModelPart::kAttention},
+                {"model.layers.1.self_attn.v_proj.weight", {6, 8}, ModelPart::kAttention},
+                {"model.layers.1.self_attn.o_proj.weight", {8, 12}, ModelPart::kAttention},
+                {"model.layers.1.post_attention_layernorm.weight", {8}, ModelPart::kNorm},
+                {"model.layers.1.mlp.gate_proj.weight", {10, 8}, ModelPart::kMlp},
+                {"model.layers.1.mlp.up_proj.weight", {10, 8}, ModelPart::kMlp},
+                {"model.layers.1.mlp.down_proj.weight", {8, 10}, ModelPart::kMlp},
+                {"model.norm.weight", {8}, ModelPart::kNorm},
+                {"lm_head.weight", {11, 8}, ModelPart::kHead},
+            }));
 }
 
 TEST(TensorManifest, TheLatentOnlyAddsTensors) {
-  const ModelConfig plain = small_config();
-  std::vector<Row> free = rows(with_latent(plain, 3));
+  std::vector<Row> free = rows(small_config(3));
   std::erase_if(free, [](const Row& row) { return std::get<0>(row).starts_with("model.latent."); });
-  EXPECT_EQ(free, rows(plain));
+  EXPECT_EQ(free, rows(small_config(0)));
 }
 
 TEST(TensorManifest, TheTableHasARowPerCode) {
   for (const int bits : {1, 4, 16, kMaxLatentBits}) {
-    for (const TensorSpec& spec : tensor_manifest(with_latent(small_config(), bits))) {
+    for (const TensorSpec& spec : tensor_manifest(small_config(bits))) {
       if (spec.part == ModelPart::kPostSampler) {
         EXPECT_EQ(spec.shape, (Shape{int64_t{1} << bits, 8}));
         EXPECT_EQ(spec.element_count(), (int64_t{1} << bits) * 8);
@@ -164,7 +145,7 @@ TEST(TensorManifest, TheTableHasARowPerCode) {
 }
 
 TEST(TensorManifest, ATiedModelHasNoHead) {
-  ModelConfig config = small_config();
+  ModelConfig config = small_config(0);
   const auto untied = rows(config);
   config.tie_word_embeddings = true;
   auto tied = rows(config);
@@ -174,16 +155,16 @@ TEST(TensorManifest, ATiedModelHasNoHead) {
 
 TEST(TensorManifest, NoNameOccursTwice) {
   std::set<std::string> names;
-  const auto table = tensor_manifest(with_latent(paper_8b(), 16));
+  const auto table = tensor_manifest(paper_8b(16));
   for (const TensorSpec& spec : table) names.insert(spec.name);
   EXPECT_EQ(names.size(), table.size());
 }
 
 TEST(ParameterCount, IsThatOfTheModelsAsPublished) {
-  ModelConfig llama_3_8b = paper_8b();
+  ModelConfig llama_3_8b = paper_8b(0);
   llama_3_8b.vocab_size = 128256;
   EXPECT_EQ(parameter_count(llama_3_8b), 8'030'261'248);
-  ModelConfig llama_2_7b = paper_8b();
+  ModelConfig llama_2_7b = paper_8b(0);
   llama_2_7b.vocab_size = 32000;
   llama_2_7b.intermediate_size = 11008;
   llama_2_7b.num_key_value_heads = 32;
@@ -191,9 +172,10 @@ TEST(ParameterCount, IsThatOfTheModelsAsPublished) {
 }
 
 TEST(ParameterCount, FollowsTheFormulaAtThePapersSizes) {
-  for (const ModelConfig& plain : {paper_1_5b(), paper_8b()}) {
+  for (const ModelConfig& plain : {paper_1_5b(0), paper_8b(0)}) {
     EXPECT_EQ(parameter_count(plain), plain_parameters(plain));
-    const ModelConfig free = with_latent(plain, 16);
+  }
+  for (const ModelConfig& free : {paper_1_5b(16), paper_8b(16)}) {
     EXPECT_EQ(parameter_count(free), plain_parameters(free) + latent_parameters(free));
   }
 }

@@ -85,9 +85,9 @@ TEST_P(VectorOps, FoldingGivesTheExpectationAndItsDerivatives) {
       for (int h = 0; h < bits; ++h) probability *= code >> h & 1 ? p[size_t(h)] : q[size_t(h)];
       expected += probability * values[size_t(code)];
       for (int h = 0; h < bits; ++h) {
-        expected_derivatives[size_t(h)] +=
-            code >> h & 1 ? probability / p[size_t(h)] * values[size_t(code)]
-                          : -probability / q[size_t(h)] * values[size_t(code)];
+        expected_derivatives[size_t(h)] += code >> h & 1
+                                               ? probability / p[size_t(h)] * values[size_t(code)]
+                                               : -probability / q[size_t(h)] * values[size_t(code)];
       }
     }
     EXPECT_NEAR(expectation, expected, 1e-5) << bits;

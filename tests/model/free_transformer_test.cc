@@ -118,7 +118,7 @@ TEST(FreeTransformer, PriorCodesAreUniformAndGivenCodesAreKept) {
   const auto prior = model->forward(batch, LatentSource::prior(uniforms(8, 32)));
   EXPECT_FALSE(prior.bit_logits_BTZ.defined());
   const Tensor counts = at::bincount(prior.codes_BT.flatten(), {}, 32);
-  EXPECT_EQ(counts.size(0), 32);                 // 256 draws from 32 codes
+  EXPECT_EQ(counts.size(0), 32);                // 256 draws from 32 codes
   EXPECT_LT(counts.max().item<int64_t>(), 22);  // 8 expected, standard deviation 2.8
   const Tensor codes = at::full({8, 32}, 21, at::kLong);
   expect_identical(model->forward(batch, LatentSource::given(codes)).codes_BT, codes);
@@ -129,8 +129,7 @@ TEST(FreeTransformer, UniformsOfOneHalfGiveTheMostLikelyCodes) {
   const auto result = model->forward({tiny_tokens(2, 6), {}},
                                      LatentSource::posterior(at::full({2, 6, kBits}, 0.5f)));
   const Tensor powers = at::tensor({1, 2, 4, 8, 16}, at::kLong);
-  expect_identical(result.codes_BT,
-                   (result.bit_logits_BTZ.gt(0).to(at::kLong) * powers).sum(-1));
+  expect_identical(result.codes_BT, (result.bit_logits_BTZ.gt(0).to(at::kLong) * powers).sum(-1));
 }
 
 TEST(FreeTransformer, DocumentsInOneWindowDoNotSeeEachOther) {
@@ -139,7 +138,8 @@ TEST(FreeTransformer, DocumentsInOneWindowDoNotSeeEachOther) {
   const auto source = LatentSource::posterior(uniforms(1, 10));
   const Tensor tokens = tiny_tokens(1, 10);
   const auto before = model->forward({tokens, documents}, source);
-  for (const auto& [changed_begin, changed_size] : {std::pair<int64_t, int64_t>{0, 4}, {4, 3}, {7, 3}}) {
+  for (const auto& [changed_begin, changed_size] :
+       {std::pair<int64_t, int64_t>{0, 4}, {4, 3}, {7, 3}}) {
     Tensor changed = tokens.clone();
     changed.narrow(1, changed_begin, changed_size).add_(5).remainder_(23);
     const auto after = model->forward({changed, documents}, source);
@@ -157,7 +157,8 @@ TEST(FreeTransformer, ADocumentInAWindowIsTheDocumentAlone) {
   FreeTransformer model = tiny_model(tiny_config(kBits));
   const Tensor documents = at::tensor({0, 0, 0, 0, 1, 1, 1, 1, 1}, at::kLong).unsqueeze(0);
   const Tensor tokens = tiny_tokens(1, 9), codes = at::full({1, 9}, 3, at::kLong);
-  const auto packed = model->forward({tokens, documents}, LatentSource::posterior_with_codes(codes));
+  const auto packed =
+      model->forward({tokens, documents}, LatentSource::posterior_with_codes(codes));
   const auto alone = model->forward({tokens.narrow(1, 4, 5), {}},
                                     LatentSource::posterior_with_codes(codes.narrow(1, 4, 5)));
   EXPECT_LT(relative_error(packed.hidden_BTD.narrow(1, 4, 5), alone.hidden_BTD), 1e-6);
@@ -259,8 +260,8 @@ TEST(Loss, IgnoredTargetsDoNotCount) {
   const Loss all = model->loss(batch, targets, source);
   targets.narrow(1, 4, 2).fill_(ops::kIgnoredTarget);
   const Loss some = model->loss(batch, targets, source);
-  EXPECT_NEAR(some.cross_entropy.item<double>(),
-              all.nll_BT.narrow(1, 0, 4).mean().item<double>(), 1e-6);
+  EXPECT_NEAR(some.cross_entropy.item<double>(), all.nll_BT.narrow(1, 0, 4).mean().item<double>(),
+              1e-6);
   EXPECT_NEAR(some.kl.item<double>(), all.kl_BT.narrow(1, 0, 4).mean().item<double>(), 1e-6);
 }
 

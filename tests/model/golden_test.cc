@@ -89,9 +89,8 @@ TEST(Golden, AMissingExpectationIsNamed) {
 }
 
 TEST(Golden, AnUnknownDeviceIsOneLine) {
-  EXPECT_FREEFORMER_ERROR(
-      ErrorCode::kUnsupported, "LibTorch",
-      run_golden({.folder = case_folder("free-h6-tied"), .device = "abacus"}));
+  EXPECT_FREEFORMER_ERROR(ErrorCode::kUnsupported, "LibTorch",
+                          run_golden({.folder = case_folder("free-h6-tied"), .device = "abacus"}));
 }
 
 }  // namespace

@@ -61,8 +61,8 @@ TEST(Rope, RotatesPairsHalfAHeadApart) {
 TEST(Rope, ScoresDependOnDistanceAlone) {
   const Tensor q = random_tensor({1, 1, 1, 8}, 1).expand({1, 2, 1, 8});
   const auto score = [&](int64_t a, int64_t b) {
-    const Tensor turned = rope(
-        q, rotary_table(at::tensor({a, b}, at::kLong).view({1, 2}), 8, 10000.0, at::kFloat));
+    const Tensor turned =
+        rope(q, rotary_table(at::tensor({a, b}, at::kLong).view({1, 2}), 8, 10000.0, at::kFloat));
     return (turned[0][0] * turned[0][1]).sum().item<float>();
   };
   EXPECT_NEAR(score(3, 10), score(1003, 1010), 1e-4);
@@ -78,9 +78,8 @@ TEST(Rope, AnglesStayAccurateFarOut) {
 TEST(Rope, GradientMatchesFiniteDifferences) {
   const RotaryTable table =
       rotary_table(at::arange(3, at::kLong).unsqueeze(0), 4, 10.0, at::kDouble);
-  expect_gradients_match_finite_differences(
-      [&](const auto& in) { return rope(in[0], table); },
-      {random_tensor({2, 3, 2, 4}, 1, at::kDouble)});
+  expect_gradients_match_finite_differences([&](const auto& in) { return rope(in[0], table); },
+                                            {random_tensor({2, 3, 2, 4}, 1, at::kDouble)});
 }
 
 // Loops, exactly as attention is defined.
@@ -95,9 +94,9 @@ Tensor naive_attention(const Tensor& q, const Tensor& k, const Tensor& v,
         std::vector<double> weights;
         double sum = 0;
         for (int64_t s = 0; s < S; ++s) {
-          const bool visible =
-              (!scope.causal || s <= t + S - T) &&
-              (!scope.documents_BT.defined() || scope.documents_BT[b][t].equal(scope.documents_BT[b][s]));
+          const bool visible = (!scope.causal || s <= t + S - T) &&
+                               (!scope.documents_BT.defined() ||
+                                scope.documents_BT[b][t].equal(scope.documents_BT[b][s]));
           const double score =
               (q[b][t][n] * k[b][s][n / group]).sum().item<double>() / std::sqrt(double(H));
           weights.push_back(visible ? std::exp(score) : 0.0);
@@ -136,8 +135,7 @@ TEST_P(AttentionMatches, TheDefinition) {
   const Tensor v = random_tensor({2, c.S, c.kv_heads, 6}, 3, at::kDouble);
   const Tensor expected = naive_attention(q, k, v, scope(c));
   EXPECT_LT(relative_error(attention(q, k, v, scope(c)), expected), 1e-12);
-  const Tensor in_fp32 =
-      attention(q.to(at::kFloat), k.to(at::kFloat), v.to(at::kFloat), scope(c));
+  const Tensor in_fp32 = attention(q.to(at::kFloat), k.to(at::kFloat), v.to(at::kFloat), scope(c));
   EXPECT_LT(relative_error(in_fp32, expected), 1e-6);
 }
 
