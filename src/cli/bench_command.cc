@@ -1,8 +1,8 @@
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cmath>
 #include <functional>
 
+#include "cli/cli11.h"
 #include "cli/command.h"
 #include "core/bfloat16.h"
 #include "core/error.h"

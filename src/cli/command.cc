@@ -1,9 +1,9 @@
 #include "cli/command.h"
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
 
+#include "cli/cli11.h"
 #include "core/error.h"
 #include "core/suggest.h"
 

@@ -1,9 +1,9 @@
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <map>
 #include <optional>
 
+#include "cli/cli11.h"
 #include "cli/command.h"
 #include "core/checkpoint.h"
 #include "core/error.h"

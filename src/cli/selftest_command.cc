@@ -1,5 +1,4 @@
-#include <CLI/CLI.hpp>
-
+#include "cli/cli11.h"
 #include "cli/command.h"
 #include "cli/load_plugin.h"
 #include "core/error.h"
