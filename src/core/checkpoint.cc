@@ -40,7 +40,9 @@ std::map<std::string, std::string> read_index(const std::filesystem::path& path)
       reject(path, "\"weight_map\": '{}' is {}, expected a file name", tensor, describe_type(file));
     }
     const auto& file_name = file.get_ref<const std::string&>();
-    if (file_name.empty() || file_name.find('/') != file_name.npos || file_name == "..") {
+    const bool is_plain_name = std::all_of(file_name.begin(), file_name.end(),
+                                           [](char c) { return c != '/' && (c < 0 || c >= ' '); });
+    if (file_name.empty() || !is_plain_name || file_name == "." || file_name == "..") {
       reject(path, "\"weight_map\": '{}' names '{}', expected a file in the same folder", tensor,
              file_name);
     }
@@ -52,7 +54,8 @@ std::map<std::string, std::string> read_index(const std::filesystem::path& path)
 }  // namespace
 
 Checkpoint::Checkpoint(const std::filesystem::path& folder) : folder_(folder) {
-  if (!std::filesystem::is_directory(folder)) {
+  std::error_code ignored;  // a name too long is not a folder either
+  if (!std::filesystem::is_directory(folder, ignored)) {
     fail(ErrorCode::kIo, "{}: not a folder; expected a checkpoint with config.json and weights",
          folder.string());
   }
@@ -84,8 +87,13 @@ void Checkpoint::open_shards() {
   }
   for (const SafetensorsFile& shard : shards_) {
     for (const TensorInfo& tensor : shard.tensors()) {
-      if (!shard_of_.contains(tensor.name)) {
+      const auto named = shard_of_.find(tensor.name);
+      if (named == shard_of_.end()) {
         reject(shard.path(), "holds '{}', which the index does not name", tensor.name);
+      }
+      if (&shards_[named->second] != &shard) {
+        reject(shard.path(), "holds '{}', which the index says is in {}", tensor.name,
+               shards_[named->second].path().filename().string());
       }
     }
   }

@@ -24,6 +24,20 @@ const char* name(ErrorCode code) {
   return "unknown";
 }
 
+std::string one_line(std::string text) {
+  constexpr size_t kMost = 2000;
+  if (text.size() > kMost) {
+    size_t cut = kMost;
+    while (cut > 0 && (text[cut] & 0xC0) == 0x80) --cut;  // not inside a UTF-8 character
+    text.resize(cut);
+    text += "…";
+  }
+  for (char& c : text) {
+    if ((c >= 0 && c < ' ') || c == 0x7F) c = '?';
+  }
+  return text;
+}
+
 void check_failed(const char* file, int line, const char* condition) {
   // Only the part of the path below the source tree: the rest is the builder's business.
   std::string_view path(file);

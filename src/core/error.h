@@ -31,10 +31,14 @@ class Error : public std::runtime_error {
   ErrorCode code_;
 };
 
+// One line that a terminal can show whatever a file or a request smuggled into it: control
+// characters become '?', and a text over 2,000 bytes is cut.
+std::string one_line(std::string text);
+
 // fail(ErrorCode::kIo, "cannot open {}: {}", path, reason): formats and throws.
 template <typename... Args>
 [[noreturn]] void fail(ErrorCode code, fmt::format_string<Args...> format, Args&&... args) {
-  throw Error(code, fmt::format(format, std::forward<Args>(args)...));
+  throw Error(code, one_line(fmt::format(format, std::forward<Args>(args)...)));
 }
 
 [[noreturn]] void check_failed(const char* file, int line, const char* condition);

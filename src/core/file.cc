@@ -23,7 +23,8 @@ class Descriptor {
  public:
   Descriptor(const std::filesystem::path& path, int flags, const char* action) {
     do {
-      fd_ = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
+      // O_NONBLOCK: opening a named pipe must not wait for a writer. Files do not care.
+      fd_ = ::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0666);
     } while (fd_ < 0 && errno == EINTR);
     if (fd_ < 0) fail_io(path, action, errno);
   }

@@ -1,12 +1,70 @@
 #include "core/json.h"
 
-#include <set>
 #include <vector>
 
 namespace freeformer {
 namespace {
 
-constexpr int kMaxDepth = 128;  // serde_json's limit too
+constexpr size_t kMaxDepth = 128;  // serde_json's limit too
+
+// Builds the document from nlohmann's events. Its own builder keeps the last of two equal keys, and
+// the one with a callback takes quadratic time on long arrays.
+class StrictBuilder : public nlohmann::json_sax<Json> {
+ public:
+  StrictBuilder(const std::string& where, ErrorCode code) : where_(where), code_(code) {}
+
+  Json root;
+
+  bool null() override { return add(nullptr); }
+  bool boolean(bool value) override { return add(value); }
+  bool number_integer(number_integer_t value) override { return add(value); }
+  bool number_unsigned(number_unsigned_t value) override { return add(value); }
+  bool number_float(number_float_t value, const string_t&) override { return add(value); }
+  bool string(string_t& value) override { return add(std::move(value)); }
+  bool binary(binary_t& value) override { return add(std::move(value)); }
+  bool start_object(size_t) override { return open(Json::object()); }
+  bool start_array(size_t) override { return open(Json::array()); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+  bool key(string_t& name) override {
+    if (open_.back()->contains(name)) fail(code_, "{} has the key '{}' twice", where_, name);
+    slot_ = &(*open_.back())[name];
+    return true;
+  }
+  bool parse_error(size_t, const std::string&, const Json::exception& error) override {
+    // "[json.exception.parse_error.101] parse error at line 1, column 2: …": the tag says nothing.
+    std::string_view what = error.what();
+    if (const size_t cut = what.find("] "); cut != what.npos) what.remove_prefix(cut + 2);
+    fail(code_, "{} is not JSON: {}", where_, what);
+  }
+
+ private:
+  Json* place(Json value) {
+    if (open_.empty()) return &(root = std::move(value));
+    if (open_.back()->is_array()) return &open_.back()->emplace_back(std::move(value));
+    return &(*slot_ = std::move(value));
+  }
+  bool add(Json value) {
+    place(std::move(value));
+    return true;
+  }
+  bool open(Json container) {
+    if (open_.size() == kMaxDepth) {
+      fail(code_, "{} is nested over {} levels deep", where_, kMaxDepth);
+    }
+    open_.push_back(place(std::move(container)));
+    return true;
+  }
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+
+  const std::string& where_;
+  ErrorCode code_;
+  std::vector<Json*> open_;  // the containers we are in, outermost first
+  Json* slot_ = nullptr;     // where the next value of the innermost object goes
+};
 
 }  // namespace
 
@@ -45,29 +103,9 @@ Json parse_json(std::string_view text, const std::string& where, ErrorCode code)
   if (text.starts_with("\xEF\xBB\xBF")) {
     fail(code, "{} is not JSON: it starts with a byte-order mark", where);
   }
-  std::vector<std::set<std::string>> keys;  // of each object that is open
-  const auto callback = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth > kMaxDepth) fail(code, "{} is nested over {} levels deep", where, kMaxDepth);
-    if (event == Json::parse_event_t::object_start) {
-      keys.emplace_back();
-    } else if (event == Json::parse_event_t::object_end) {
-      keys.pop_back();
-    } else if (event == Json::parse_event_t::key) {
-      const auto& key = parsed.get_ref<const std::string&>();
-      if (!keys.back().insert(key).second) fail(code, "{} has the key '{}' twice", where, key);
-    }
-    return true;
-  };
-  try {
-    return Json::parse(text.begin(), text.end(), callback);
-  } catch (const Json::exception& error) {
-    // "[json.exception.parse_error.101] parse error at line 1, column 2: …": the tag says nothing.
-    std::string_view what = error.what();
-    if (const size_t cut = what.find("] "); what.starts_with('[') && cut != what.npos) {
-      what.remove_prefix(cut + 2);
-    }
-    fail(code, "{} is not JSON: {}", where, what);
-  }
+  StrictBuilder builder(where, code);
+  Json::sax_parse(text.begin(), text.end(), &builder);
+  return std::move(builder.root);
 }
 
 const char* describe_type(const Json& value) {

@@ -41,6 +41,11 @@ void visit_fields(Config& config, Visitor&& visit) {
   visit("torch_dtype", config.torch_dtype);
 }
 
+bool fits_int64(const Json& value) {
+  if (!value.is_number_integer()) return false;
+  return !value.is_number_unsigned() || value.get<uint64_t>() <= uint64_t(INT64_MAX);
+}
+
 struct Reader {
   const Json& json;
   const std::string& where;
@@ -53,16 +58,12 @@ struct Reader {
 
   [[noreturn]] void wrong_type(const char* key, const char* expected, const Json& value) const {
     reject(where, "\"{}{}\" is {} ({}), expected {}", prefix, key, describe_type(value),
-           value.dump().substr(0, 40), expected);
+           value.dump(-1, ' ', /*ensure_ascii=*/true).substr(0, 40), expected);
   }
 
   void operator()(const char* key, int64_t& field) const {
     if (const Json* value = find(key)) {
-      if (!value->is_number_integer()) wrong_type(key, "a whole number", *value);
-      // A number above 2^63-1 is unsigned here: no field may be that large.
-      if (value->is_number_unsigned() && value->get<uint64_t>() > uint64_t(INT64_MAX)) {
-        wrong_type(key, "a smaller number", *value);
-      }
+      if (!fits_int64(*value)) wrong_type(key, "a whole number below 2^63", *value);
       field = value->get<int64_t>();
     }
   }
@@ -115,7 +116,10 @@ LatentConfig parse_latent(const Json& json, const std::string& where) {
     }
   };
   if (kind == "none") {
-    if (bits != 0) reject(where, "\"latent.bits\" is {}, expected 0 with kind \"none\"", bits);
+    for (const auto& [key, value] : json.items()) {
+      if (key == "kind" || (key == "bits" && bits == 0)) continue;
+      reject(where, "\"latent.{}\" has no effect with kind \"none\"", key);
+    }
     return {};
   }
   if (kind != "binary") {
@@ -132,6 +136,14 @@ LatentConfig parse_latent(const Json& json, const std::string& where) {
   return latent;
 }
 
+void refuse_partial_rotary(const Reader& read) {
+  double rotary_part = 1.0;
+  read("partial_rotary_factor", rotary_part);
+  if (rotary_part != 1.0) {
+    reject(read.where, "\"{}partial_rotary_factor\" is {}, expected 1", read.prefix, rotary_part);
+  }
+}
+
 // Keys of other Llama-like models that would change the mathematics: only these values do not.
 void refuse_other_mathematics(const Reader& read) {
   std::string activation = "silu";
@@ -144,11 +156,7 @@ void refuse_other_mathematics(const Reader& read) {
     read(key, bias);
     if (bias) reject(read.where, "\"{}\" is true, expected false: no layer has a bias", key);
   }
-  double rotary_part = 1.0;
-  read("partial_rotary_factor", rotary_part);
-  if (rotary_part != 1.0) {
-    reject(read.where, "\"partial_rotary_factor\" is {}, expected 1", rotary_part);
-  }
+  refuse_partial_rotary(read);
   for (const char* key : {"sliding_window", "quantization_config"}) {
     if (const Json* value = read.find(key)) {
       reject(read.where, "\"{}\" is {}, expected it to be absent or null", key,
@@ -171,7 +179,15 @@ void read_rope(const Reader& read, ModelConfig& config) {
       reject(read.where, "\"{}\" of type \"{}\", expected \"default\": RoPE is not rescaled here",
              key, type);
     }
+    // Per-layer-type settings are objects in here: another model's mathematics.
+    for (const auto& [name, setting] : value->items()) {
+      if (setting.is_object()) {
+        reject(read.where, "\"{}.{}\" is an object, expected one setting for all layers", key,
+               name);
+      }
+    }
     inner("rope_theta", config.rope_theta);
+    refuse_partial_rotary(inner);
   }
 }
 
@@ -180,7 +196,7 @@ void read_token_ids(const Reader& read, ModelConfig& config) {
   const Json* eos = read.find("eos_token_id");
   if (eos == nullptr) return;
   for (const Json& id : eos->is_array() ? *eos : Json::array({*eos})) {
-    if (!id.is_number_integer()) read.wrong_type("eos_token_id", "whole numbers", *eos);
+    if (!fits_int64(id)) read.wrong_type("eos_token_id", "whole numbers", *eos);
     config.eos_token_id.push_back(id.get<int64_t>());
   }
 }
@@ -255,10 +271,16 @@ std::string write_model_config(const ModelConfig& config) {
 
 void validate(const ModelConfig& config, const std::string& where) {
   // Sizes far beyond any model, but whose products still fit 64 bits.
-  visit_fields(config, [&](const char* key, const auto& field) {
+  visit_fields(config, [&](const std::string_view key, const auto& field) {
     if constexpr (std::is_same_v<std::decay_t<decltype(field)>, int64_t>) {
-      if (field < 1 || field > (int64_t{1} << 24)) {
-        reject(where, "\"{}\" is {}, expected 1 to {}", key, field, 1 << 24);
+      const int64_t most =
+          key == "num_hidden_layers" ? 4096
+          : key == "num_attention_heads" || key == "num_key_value_heads" || key == "head_dim"
+              ? 65536
+          : key == "hidden_size" ? 1 << 20
+                                 : 1 << 24;
+      if (field < 1 || field > most) {
+        reject(where, "\"{}\" is {}, expected 1 to {}", key, field, most);
       }
     } else if constexpr (std::is_same_v<std::decay_t<decltype(field)>, double>) {
       if (!std::isfinite(field) || field <= 0) {
@@ -266,6 +288,10 @@ void validate(const ModelConfig& config, const std::string& where) {
       }
     }
   });
+  if (config.num_attention_heads * config.head_dim > 1 << 24) {
+    reject(where, "\"num_attention_heads\" {} times \"head_dim\" {} is over {}",
+           config.num_attention_heads, config.head_dim, 1 << 24);
+  }
   if (config.num_attention_heads % config.num_key_value_heads != 0) {
     reject(where, "\"num_attention_heads\" {} does not divide by \"num_key_value_heads\" {}",
            config.num_attention_heads, config.num_key_value_heads);
@@ -286,7 +312,12 @@ void validate(const ModelConfig& config, const std::string& where) {
   };
   if (config.bos_token_id) check_token("bos_token_id", *config.bos_token_id);
   for (const int64_t id : config.eos_token_id) check_token("eos_token_id", id);
-  if (!config.latent.present()) return;
+  if (!config.latent.present()) {
+    if (config.latent != LatentConfig()) {
+      reject(where, "\"latent\" has settings, expected none without a kind");
+    }
+    return;
+  }
   if (config.latent.bits < 1 || config.latent.bits > kMaxLatentBits) {
     reject(where, "\"latent.bits\" is {}, expected 1 to {}", config.latent.bits, kMaxLatentBits);
   }

@@ -21,11 +21,13 @@ template <typename... Args>
        fmt::format(format, std::forward<Args>(args)...));
 }
 
-// A tensor's name in a message: short and printable, whatever the file says.
+// A tensor's name in a message: short, whatever the file says. A name may be 100 MB long.
 std::string in_quotes(std::string_view name) {
-  std::string text = "'";
-  for (const char c : name.substr(0, 80)) text += (c < ' ' && c >= 0) || c == 0x7F ? '?' : c;
-  return text + (name.size() > 80 ? "…'" : "'");
+  constexpr size_t kMost = 80;
+  if (name.size() <= kMost) return "'" + std::string(name) + "'";
+  size_t cut = kMost;
+  while (cut > 0 && (name[cut] & 0xC0) == 0x80) --cut;
+  return "'" + std::string(name.substr(0, cut)) + "…'";
 }
 
 const Json& require(const Json& entry, const char* key, const std::string& tensor,
@@ -120,6 +122,9 @@ TensorInfo parse_entry(const std::string& key, const Json& entry, const std::str
 
 int64_t TensorInfo::element_count() const {
   int64_t count = 1;
+  for (const int64_t size : shape) {
+    if (size == 0) return 0;  // whatever the others are: their product may overflow
+  }
   for (const int64_t size : shape) count *= size;
   return count;
 }
@@ -223,8 +228,13 @@ void write_safetensors(const std::filesystem::path& path, std::vector<TensorToWr
   uint64_t offset = 0;
   for (const TensorToWrite& tensor : tensors) {
     uint64_t bits = uint64_t(bit_size(tensor.dtype));
-    for (const int64_t size : tensor.shape) bits *= uint64_t(size);
+    for (const int64_t size : tensor.shape) {
+      FF_CHECK(size >= 0);
+      bits *= uint64_t(size);
+    }
     FF_CHECK(bits == 8 * tensor.data.size());
+    FF_CHECK(find_invalid_utf8(tensor.name) == std::string::npos);
+    FF_CHECK(tensor.name.find('\0') == std::string::npos);
     FF_CHECK(tensor.name != kMetadataKey && !header.contains(tensor.name));
     header[tensor.name] = {{"dtype", name(tensor.dtype)},
                            {"shape", tensor.shape},
