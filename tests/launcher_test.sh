@@ -28,7 +28,7 @@ fresh() {
   printf '#!/bin/sh\necho "program $*" >>%s\nexit 7\n' "$work/log" >"$work/tree/build/release/bin/freeformer"
   chmod +x "$work/tree/build/release/bin/freeformer"
 }
-launch() { PATH="$work/bin" "$work/tree/freeformer" "$@" >"$work/out" 2>"$work/err"; }
+launch() { TMPDIR="$work" PATH="$work/bin" "$work/tree/freeformer" "$@" >"$work/out" 2>"$work/err"; }
 all_packages() { sed -n '/^[a-z_]*_packages=/,/^'"'"'/s/^\([a-z0-9+.-]*\): .*/\1/p' "$root/freeformer" | sort -u; }
 
 fresh # --- everything is there: nothing is installed, the program's words and status pass through

@@ -298,7 +298,6 @@ TEST(Checkpoint, AnUntiedModelNeedsItsHead) {
 }
 
 // --- The index of shards
-// --------------------------------------------------------------------------
 
 TEST(CheckpointIndex, RefusesAFileOutsideTheFolder) {
   for (const char* file :
@@ -337,6 +336,23 @@ TEST(CheckpointIndex, RefusesAShardsTensorThatItDoesNotName) {
   written.write_index(index);
   expect_refused(written, std::string(CheckpointToWrite::kSecond) +
                               ": holds 'model.norm.weight', which the index does not name");
+}
+
+TEST(CheckpointIndex, RefusesATensorThatTwoShardsHold) {
+  const CheckpointToWrite written;
+  written.write_index(written.write_shards());
+  // Everything again in the second shard: which copy counts would depend on the reader.
+  written.write_weights(CheckpointToWrite::kSecond, 0, written.weights.size());
+  expect_refused(written, std::string("which the index says is in ") + CheckpointToWrite::kFirst);
+}
+
+TEST(CheckpointIndex, RefusesAFileNameWithANul) {
+  const CheckpointToWrite written;
+  Json index = written.write_shards();
+  index["weight_map"]["model.norm.weight"] =
+      std::string(CheckpointToWrite::kSecond) + std::string(1, '\0') + "x";
+  written.write_index(index);
+  expect_refused(written, "expected a file in the same folder");
 }
 
 TEST(CheckpointIndex, RefusesAMapThatIsNone) {

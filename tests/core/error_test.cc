@@ -46,6 +46,20 @@ TEST(Fail, TakesBracesInArgumentsAsText) {
   EXPECT_FREEFORMER_ERROR(ErrorCode::kIo, "{}{0}", fail(ErrorCode::kIo, "{}", "{}{0}"));
 }
 
+TEST(Fail, StaysOnOneLineWhateverAnArgumentHolds) {
+  EXPECT_FREEFORMER_ERROR(ErrorCode::kIo, "a?b?[2Jc?",
+                          fail(ErrorCode::kIo, "{}", "a\nb\x1b[2Jc\x7f"));
+  std::string umlauts(1, 'x');  // so that the cut would fall inside a character
+  for (int i = 0; i < 3000; ++i) umlauts += "ü";
+  try {
+    fail(ErrorCode::kIo, "{}", umlauts);
+  } catch (const Error& error) {
+    const std::string_view what = error.what();
+    EXPECT_LT(what.size(), 2010u);
+    EXPECT_TRUE(what.ends_with("ü…")) << what.substr(what.size() - 8);
+  }
+}
+
 TEST(Check, PassesWhereTheConditionHolds) { EXPECT_NO_THROW(FF_CHECK(1 + 1 == 2)); }
 
 TEST(Check, EvaluatesItsConditionOnce) {

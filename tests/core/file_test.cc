@@ -1,6 +1,7 @@
 #include "core/file.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <fstream>
@@ -75,6 +76,12 @@ TEST(MappedFile, RefusesWhatIsNoFile) {
   EXPECT_FREEFORMER_ERROR(ErrorCode::kIo, path + ": cannot read: Is a directory",
                           MappedFile(folder.path()));
   EXPECT_FREEFORMER_ERROR(ErrorCode::kIo, "/dev/null: not a regular file", MappedFile("/dev/null"));
+}
+
+TEST(MappedFile, RefusesAPipeInsteadOfWaitingForAWriter) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(mkfifo((folder.path() / "pipe").c_str(), 0600), 0);
+  EXPECT_FREEFORMER_ERROR(ErrorCode::kIo, "not a regular file", MappedFile(folder.path() / "pipe"));
 }
 
 TEST(ReadTextFile, ReadsTheWholeText) {

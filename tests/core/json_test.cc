@@ -106,6 +106,7 @@ TEST(ParseJson, RefusesTextThatIsNotUtf8) {
 TEST(ParseJson, RefusesAbsurdNesting) {
   EXPECT_NO_THROW(parse(nested(128)));
   EXPECT_NO_THROW(parse(nested(128, "1")));
+  expect_refused(nested(129), "a.json is nested over 128 levels deep");
   expect_refused(nested(130), "a.json is nested over 128 levels deep");
   std::string objects;
   for (int i = 0; i < 200; ++i) objects += "{\"a\":";
@@ -170,6 +171,14 @@ TEST(DescribeType, TellsTheTypesApart) {
   EXPECT_STREQ(describe_type(parse("-1")), "a negative number");
   EXPECT_STREQ(describe_type(parse("1.5")), "a fractional or oversized number");
   EXPECT_STREQ(describe_type(parse("18446744073709551616")), "a fractional or oversized number");
+}
+
+TEST(ParseJson, TakesTimeThatGrowsWithTheTextAlone) {
+  // A million small objects in one array: quadratic work would take minutes.
+  std::string text = "[";
+  for (int i = 0; i < 1'000'000; ++i) text += "{},";
+  text += "{}]";
+  EXPECT_EQ(parse(text).size(), 1'000'001u);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "core/model_config.h"
 #include "core/safetensors.h"
 
@@ -22,14 +23,19 @@ void require(bool condition, const char* promise) {
   std::abort();
 }
 
-// What `parse` returns, or nothing where it refuses: with this code, and naming the place first.
+// What `parse` returns, or nothing where it refuses: with this code, in one line that names the
+// place first.
 template <typename Parse>
 auto accepted(ErrorCode code, Parse parse) -> std::optional<decltype(parse())> {
   try {
     return parse();
   } catch (const Error& error) {
+    const std::string_view message = error.what();
     require(error.code() == code, "a refusal has the parser's code");
-    require(std::string_view(error.what()).starts_with(kWhere), "a refusal names the file first");
+    require(message.starts_with(kWhere), "a refusal names the file first");
+    require(message.size() < 2100 && message.find_first_of("\r\n\x1B") == message.npos,
+            "a refusal is one line");
+    require(find_invalid_utf8(message) == message.npos, "a refusal is text");
     return std::nullopt;
   }
 }
@@ -49,11 +55,9 @@ void fuzz_safetensors(std::span<const std::byte> input) {
     require(tensor.end >= tensor.begin && tensor.end <= data_bytes, "a tensor is in the file");
     end = tensor.end;
     for (const int64_t size : tensor.shape) require(size >= 0, "a size is not negative");
-    if (tensor.end > tensor.begin) {
-      require(uint64_t(tensor.element_count()) * uint64_t(bit_size(tensor.dtype)) ==
-                  8 * (tensor.end - tensor.begin),
-              "a tensor has the bytes of its shape");
-    }
+    require(uint64_t(tensor.element_count()) * uint64_t(bit_size(tensor.dtype)) ==
+                8 * (tensor.end - tensor.begin),
+            "a tensor has the bytes of its shape");
     require(names.insert(tensor.name).second, "no name occurs twice");
   }
   require(end == data_bytes, "tensors fill the file");
