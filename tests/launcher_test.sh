@@ -18,11 +18,11 @@ fresh() {
   rm -rf "$work/bin" "$work/tree" "$work/log"
   mkdir -p "$work/bin" "$work/tree/build/release/bin"
   cp "$root/freeformer" "$work/tree/freeformer"
-  for tool in sh dirname sed grep mkdir touch cat tail rm printf env; do
+  for tool in sh dirname readlink sed grep mkdir touch cat tail rm printf env nproc; do
     ln -s "$(command -v $tool)" "$work/bin/$tool" 2>/dev/null
   done
   stub id 'echo 0'
-  stub cmake 'echo "cmake $*" >>'"$work/log"'; touch '"$work/tree/build/release/build.ninja"
+  stub cmake 'echo "cmake $*" >>'"$work/log"'; mkdir -p '"$work/tree/build/fuzz; touch $work/tree/build/release/build.ninja $work/tree/build/fuzz/build.ninja"
   stub ninja 'case "$*" in *" -n "*) echo "ninja: no work to do." ;; *) echo "ninja $*" >>'"$work/log"' ;; esac'
   stub ctest 'echo "ctest $*" >>'"$work/log"
   printf '#!/bin/sh\necho "program $*" >>%s\nexit 7\n' "$work/log" >"$work/tree/build/release/bin/freeformer"
@@ -57,20 +57,54 @@ stub dpkg-query 'exit 1'
 launch info
 check "without root it asks sudo" "$(grep -q '^sudo env DEBIAN_FRONTEND=noninteractive apt-get install' "$work/log"; echo $?)"
 
-fresh # --- not root, no sudo: one clear line and status 1
+fresh # --- not root, no sudo: says what to run, and builds if it can
 stub id 'echo 1000'
 stub apt-get "echo apt-get \$* >>$work/log"
 stub dpkg-query 'exit 1'
 launch info
-check "without root and sudo it stops with status 1" "$([ $? = 1 ]; echo $?)"
-check "and says what to run" "$(grep -q 'please run: apt-get install' "$work/err"; echo $?)"
+check "without root and sudo it goes on" "$([ $? = 7 ]; echo $?)"
+check "and says what to run" "$(grep -q 'run: apt-get install' "$work/err"; echo $?)"
 
-fresh # --- the installation fails
+fresh # --- the installation fails, and so does the configuration
 stub apt-get 'echo "E: Unable to locate package" >&2; exit 100'
 stub dpkg-query 'exit 1'
+stub cmake 'echo "CMake Error at CMakeLists.txt:1: no fmt"; exit 1'
 launch info
-check "a failed installation is status 1" "$([ $? = 1 ]; echo $?)"
+check "a failed configuration is status 1" "$([ $? = 1 ]; echo $?)"
 check "with apt's own last words" "$(grep -q 'Unable to locate' "$work/err"; echo $?)"
+check "and cmake's" "$(grep -q 'no fmt' "$work/err"; echo $?)"
+check "and the program does not run" "$(! grep -q '^program' "$work/log" 2>/dev/null; echo $?)"
+
+fresh # --- settings that change are not ignored; those that do not are not repeated
+launch info
+launch info
+check "it configures once" "$([ "$(grep -c '^cmake ' "$work/log")" = 1 ]; echo $?)"
+FREEFORMER_CMAKE_ARGS=-DCMAKE_PREFIX_PATH=/opt/torch launch info
+check "and again with other arguments" "$(grep -q '^cmake .*-DCMAKE_PREFIX_PATH=/opt/torch' "$work/log"; echo $?)"
+
+fresh # --- a LibTorch of one's own
+stub apt-get "echo apt-get \$* >>$work/log"
+stub dpkg-query 'exit 1'
+FREEFORMER_CMAKE_ARGS=-DCMAKE_PREFIX_PATH=/opt/torch launch info
+check "with another LibTorch Debian's is not installed" "$(grep -q 'apt-get install' "$work/log" && ! grep -q libtorch "$work/log"; echo $?)"
+
+fresh # --- through a link from another folder
+mkdir -p "$work/elsewhere"
+ln -s ../tree/freeformer "$work/elsewhere/ff"
+TMPDIR="$work" PATH="$work/bin" "$work/elsewhere/ff" info >"$work/out" 2>"$work/err"
+check "it works through a link" "$([ $? = 7 ]; echo $?)"
+check "and leaves nothing beside it" "$([ ! -e "$work/elsewhere/build" ]; echo $?)"
+
+fresh # --- fuzzing: every target with its own seeds
+mkdir -p "$work/tree/build/fuzz/bin" "$work/tree/tests/fuzz/corpus"
+for target in "$root"/tests/fuzz/fuzz_*.cc; do
+  name=$(basename "$target" .cc)
+  printf '#!/bin/sh\nfor a in "$@"; do case $a in -*) ;; *) [ -d "$a" ] || exit 9 ;; esac; done\necho "ran %s" >>%s\n' "$name" "$work/log" >"$work/tree/build/fuzz/bin/$name"
+  chmod +x "$work/tree/build/fuzz/bin/$name"
+done
+cp -r "$root/tests/fuzz/corpus" "$work/tree/tests/fuzz/"
+launch fuzz 1
+check "every fuzzer finds its seeds" "$([ $? = 0 ] && [ "$(grep -c '^ran ' "$work/log")" = "$(ls "$root"/tests/fuzz/fuzz_*.cc | wc -l)" ]; echo $?)"
 
 fresh # --- another system: say what is needed, go on
 launch info

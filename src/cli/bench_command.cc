@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <chrono>
 #include <cmath>
 #include <functional>
@@ -76,6 +78,19 @@ double time_gemm(const MapperCase& c, const T* grad, const T* table, kernels::Ge
   return median_seconds(c.repeats, [&] { gemm.run(grad, table, out.data()); });
 }
 
+// The GEMM beside us stores all of [tokens, codes].
+void check_memory(const MapperCase& c) {
+  const int64_t C = code_count(c.bits);
+  const auto needed = uint64_t(4 * c.tokens * C + 6 * C * c.dim + 8 * c.tokens * c.dim);
+  const auto present = uint64_t(sysconf(_SC_PHYS_PAGES)) * uint64_t(sysconf(_SC_PAGE_SIZE));
+  if (needed > present / 2) {
+    fail(ErrorCode::kCapacity,
+         "{} bits with {} tokens of {} need {}, expected at most {}: give "
+         "fewer --tokens",
+         c.bits, c.tokens, c.dim, byte_count(needed), byte_count(present / 2));
+  }
+}
+
 MapperTimes measure_mapper(const MapperCase& c) {
   const int64_t C = code_count(c.bits);
   const auto table = random_floats(C * c.dim, 0.02f, 0);
@@ -151,6 +166,7 @@ int bench_mapper(const std::vector<std::string>& arguments) {
   }
   for (const int b : bits) {
     c.bits = b;
+    check_memory(c);
     const MapperTimes times = measure_mapper(c);
     const double ratio = times.backward / times.gemm();
     if (json) {
@@ -167,7 +183,7 @@ int bench_mapper(const std::vector<std::string>& arguments) {
                           {"ratio_to_gemm", ratio},
                           {"workspace_bytes", times.workspace_bytes}};
       if (c.bf16) line["gemm_bf16_seconds"] = times.gemm_bf16;
-      fmt::print("{}\n", line.dump());
+      fmt::print("{}\n", to_text(line));
     } else {
       fmt::print("| {} | {} | {} | {} | {:.1f} | {} | {:.1f} | {:.2f} | {:.1f} | {} |\n", b,
                  c.tokens, c.dim, dtype, 1e3 * times.backward,

@@ -2,6 +2,8 @@
 
 #include <cstdio>
 #include <exception>
+#include <new>
+#include <system_error>
 
 #include "cli/cli11.h"
 #include "core/error.h"
@@ -28,9 +30,47 @@ void print_help() {
       "  FREEFORMER_LOG        error, warn, info or debug\n");
 }
 
-int misused(const std::string& message) {
-  fmt::print(stderr, "freeformer: {}\n", message);
-  return kMisused;
+// One line on stderr, which may be closed or full: then there is nobody to tell.
+int report(ExitStatus status, const std::string& message) {
+  const std::string line = "freeformer" + one_line(message) + "\n";
+  std::fputs(line.c_str(), stderr);
+  return status;
+}
+
+int run(const Command& command, const std::vector<std::string>& arguments) {
+  const auto failed = [&](ExitStatus status, const std::string& message) {
+    return report(status, fmt::format(" {}: {}", command.name, message));
+  };
+  try {
+    return command.run(arguments);
+  } catch (const Error& error) {
+    return failed(error.code() == ErrorCode::kInvalidArgument ? kMisused : kFailed, error.what());
+  } catch (const std::bad_alloc&) {
+    return failed(kFailed, "out of memory");
+  } catch (const std::system_error& error) {  // a file or a stream that failed
+    return failed(kFailed, error.what());
+  } catch (const std::exception& error) {
+    return failed(kFailed, fmt::format("internal error: {} (please report this)", error.what()));
+  }
+}
+
+int choose_and_run(const std::vector<std::string>& arguments) {
+  if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" ||
+      arguments[0] == "help") {
+    print_help();
+    return arguments.empty() ? kMisused : kDone;
+  }
+  if (arguments[0] == "--version") {
+    fmt::print("freeformer {}\n", FREEFORMER_VERSION);
+    return kDone;
+  }
+  std::vector<std::string> names;
+  for (const Command& command : commands()) {
+    if (arguments[0] == command.name) return run(command, {arguments.begin() + 1, arguments.end()});
+    names.emplace_back(command.name);
+  }
+  return report(kMisused, fmt::format(": no command '{}'{}; see freeformer --help", arguments[0],
+                                      suggest(arguments[0], names)));
 }
 
 }  // namespace
@@ -54,46 +94,23 @@ bool parse(CLI::App& app, const std::vector<std::string>& arguments, int& status
     fmt::print("{}", app.help());
     status = kDone;
   } catch (const CLI::ParseError& error) {
-    std::string message = error.what();
-    std::replace(message.begin(), message.end(), '\n', ' ');
-    status = misused(fmt::format("{}; see freeformer {} --help", message, app.get_name()));
+    status = report(kMisused,
+                    fmt::format(": {}; see freeformer {} --help", error.what(), app.get_name()));
   }
   return false;
 }
 
 int run_program(const std::vector<std::string>& arguments) {
-  if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" ||
-      arguments[0] == "help") {
-    print_help();
-    return arguments.empty() ? kMisused : kDone;
+  int status = kFailed;
+  try {
+    status = choose_and_run(arguments);
+  } catch (const std::exception& error) {  // standard output failed at once
+    return report(kFailed, fmt::format(": {}", error.what()));
   }
-  if (arguments[0] == "--version") {
-    fmt::print("freeformer {}\n", FREEFORMER_VERSION);
-    return kDone;
+  if (std::fflush(stdout) != 0 && status == kDone) {
+    return report(kFailed, ": cannot write to standard output");
   }
-  std::vector<std::string> names;
-  for (const Command& command : commands()) {
-    names.emplace_back(command.name);
-    if (arguments[0] != command.name) continue;
-    try {
-      const int status = command.run({arguments.begin() + 1, arguments.end()});
-      if (std::fflush(stdout) != 0) fail(ErrorCode::kIo, "cannot write to standard output");
-      return status;
-    } catch (const Error& error) {
-      fmt::print(stderr, "freeformer {}: {}\n", command.name, error.what());
-      return error.code() == ErrorCode::kInvalidArgument ? kMisused : kFailed;
-    } catch (const std::bad_alloc&) {
-      fmt::print(stderr, "freeformer {}: out of memory\n", command.name);
-      return kFailed;
-    } catch (const std::exception& error) {
-      const std::string what = error.what();
-      fmt::print(stderr, "freeformer {}: internal error: {} (please report this)\n", command.name,
-                 what.substr(0, what.find('\n')));
-      return kFailed;
-    }
-  }
-  return misused(fmt::format("no command '{}'{}; see freeformer --help", arguments[0],
-                             suggest(arguments[0], names)));
+  return status;
 }
 
 std::string grouped_number(int64_t value) {

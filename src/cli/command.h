@@ -27,8 +27,7 @@ int run_selftest(const std::vector<std::string>& arguments);
 int run_bench(const std::vector<std::string>& arguments);
 
 // Parses into `app`; true if the command should go on. Otherwise `status` is what to return: 0
-// after
-// --help, 2 after a mistake, which is reported as one line on stderr.
+// after --help, 2 after a mistake, which is reported as one line on stderr.
 bool parse(CLI::App& app, const std::vector<std::string>& arguments, int& status);
 
 // The whole program: chooses the command, turns errors into one line and a status.

@@ -5,6 +5,7 @@
 
 #include "cli/cli11.h"
 #include "cli/command.h"
+#include "core/blas.h"
 #include "core/checkpoint.h"
 #include "core/error.h"
 #include "core/json.h"
@@ -57,7 +58,8 @@ void print_machine(const OrderedJson& machine) {
   fmt::print("  threads        {}\n", machine["threads"].get<int>());
   fmt::print("  memory         {}\n", byte_count(machine["memory_bytes"].get<uint64_t>()));
   fmt::print("  GEMM           {}\n", machine["gemm"].get<std::string>());
-  fmt::print("  BLAS           {}\n", blas.empty() ? "none found" : blas);
+  fmt::print("  BLAS           {}{}\n", blas.empty() ? "none found" : blas,
+             is_reference_blas(blas) ? fmt::format(" (slow: {})", kFastBlasRemedy) : "");
   fmt::print("  LibTorch       {}\n", torch.empty() ? "none: inference only" : torch);
 }
 
@@ -91,7 +93,7 @@ OrderedJson model_report(const ModelConfig& config, const Checkpoint* checkpoint
 
 void print_model(const std::string& path, const ModelConfig& config, const OrderedJson& report) {
   const bool has_weights = report.contains("folder");
-  fmt::print("{} {}\n", has_weights ? "checkpoint" : "configuration", path);
+  fmt::print("{} {}\n", has_weights ? "checkpoint" : "configuration", one_line(path));
   fmt::print("  kind           {}\n",
              config.latent.present() ? "Free Transformer" : "plain decoder (Llama)");
   fmt::print("  layers         {}, model dimension {}, MLP {}\n", config.num_hidden_layers,
@@ -150,15 +152,17 @@ int run_info(const std::vector<std::string>& arguments) {
   OrderedJson report;
   report["version"] = FREEFORMER_VERSION;
   report["machine"] = machine_report();
-  if (!path.empty()) {
+  if (app.count("path") > 0) {
+    if (path.empty()) fail(ErrorCode::kInvalidArgument, "the path is empty");
     std::optional<Checkpoint> checkpoint;
-    if (!std::filesystem::is_regular_file(path)) checkpoint.emplace(path);
+    std::error_code ignored;  // whatever is wrong with it, opening it says so
+    if (!std::filesystem::is_regular_file(path, ignored)) checkpoint.emplace(path);
     const ModelConfig config = checkpoint ? checkpoint->config() : read_model_config(path);
     report["model"] = model_report(config, checkpoint ? &*checkpoint : nullptr);
     if (!json) print_model(path, config, report["model"]);
   }
   if (json) {
-    fmt::print("{}\n", report.dump(2));
+    fmt::print("{}\n", to_text(report, 2));
   } else {
     print_machine(report["machine"]);
   }

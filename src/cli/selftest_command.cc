@@ -31,7 +31,7 @@ void print_report(const GoldenReport& report) {
   double worst_gradient = 0;
   for (const GoldenError& error : report.errors) {
     const bool gradient = error.quantity.starts_with("grad.");
-    if (gradient) worst_gradient = std::max(worst_gradient, error.error);
+    if (gradient && !(error.error <= worst_gradient)) worst_gradient = error.error;  // NaN too
     // Gradients are many; each that is off is named, the rest are summed up.
     if (gradient && error.passed()) continue;
     fmt::print("  {:<44} {:>9.2e}  (at most {:.0e})  {}\n", error.quantity, error.error,
@@ -84,7 +84,7 @@ int run_selftest(const std::vector<std::string>& arguments) {
     options.folder = folder;
     const GoldenReport report = torch.run_golden(options);
     if (json) {
-      fmt::print("{}\n", to_json(report).dump());
+      fmt::print("{}\n", to_text(to_json(report)));
     } else {
       print_report(report);
     }

@@ -108,6 +108,10 @@ Json parse_json(std::string_view text, const std::string& where, ErrorCode code)
   return std::move(builder.root);
 }
 
+std::string to_text(const OrderedJson& json, int indent) {
+  return json.dump(indent, ' ', /*ensure_ascii=*/false, OrderedJson::error_handler_t::replace);
+}
+
 const char* describe_type(const Json& value) {
   switch (value.type()) {
     case Json::value_t::null:

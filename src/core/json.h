@@ -18,6 +18,9 @@ using OrderedJson = nlohmann::ordered_json;
 // `where` opens the error message ("model.safetensors: header"); `code` is the error's code.
 Json parse_json(std::string_view text, const std::string& where, ErrorCode code);
 
+// The text of a document whose strings may hold anything, a path that is not UTF-8 for one.
+std::string to_text(const OrderedJson& json, int indent = -1);
+
 // Position of the first byte that is not UTF-8, or npos.
 size_t find_invalid_utf8(std::string_view text);
 

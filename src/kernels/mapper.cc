@@ -175,9 +175,11 @@ int64_t backward_logits(const float* logits_MZ, const Table* table_CD, const Tab
   FF_CHECK(Z >= 1 && Z <= kMaxLatentBits);
   active_isa();
   const bool widen_first = sizeof(Table) == 2 && !has_native_bf16();
-  const int64_t per_token = D * int64_t(sizeof(float)) + code_count(std::max(0, Z - kFoldBits)) * 4;
+  const int64_t floats_per_token =
+      (widen_first ? D : 0) + 2 * Z + code_count(std::max(0, Z - kFoldBits));
+  const int64_t affordable = kMaxPassBytes / (floats_per_token * int64_t(sizeof(float)));
   const int64_t pass_tokens =
-      std::max(kTokenChunk, kMaxPassBytes / per_token / kTokenChunk * kTokenChunk);
+      std::max<int64_t>(thread_count(), affordable / kTokenChunk) * kTokenChunk;
   std::vector<float> wide_grad;
   int64_t most_bytes = 0;
   for (int64_t m = 0; m < M; m += pass_tokens) {
@@ -208,6 +210,7 @@ int64_t backward_logits(const float* logits_MZ, const Table* table_CD, const Tab
 template <typename T>
 int64_t backward_table(const int64_t* codes_M, const T* grad_MD, int64_t M, int64_t D,
                        int64_t* rows, T* values) {
+  active_isa();
   std::vector<int64_t> order(size_t(M), 0);
   std::iota(order.begin(), order.end(), int64_t{0});
   std::stable_sort(order.begin(), order.end(),

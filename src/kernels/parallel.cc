@@ -9,8 +9,11 @@ namespace freeformer::kernels {
 namespace {
 
 int& configured() {
-  static int threads =
-      std::getenv("OMP_NUM_THREADS") != nullptr ? omp_get_max_threads() : physical_core_count();
+  static int threads = [] {
+    if (std::getenv("OMP_NUM_THREADS") != nullptr) return omp_get_max_threads();
+    omp_set_num_threads(physical_core_count());  // for oneDNN and LibTorch, too
+    return physical_core_count();
+  }();
   return threads;
 }
 

@@ -106,8 +106,6 @@ static float fold_bits(const float* values, int bits, const float* p, const floa
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-#include "kernels/cpu.h"
-
 namespace freeformer::kernels {
 
 HWY_EXPORT(widen);

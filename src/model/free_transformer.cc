@@ -10,12 +10,15 @@ namespace {
 
 AttentionContext attention_context(const Batch& batch, const ModelConfig& config,
                                    at::ScalarType dtype) {
-  const Tensor positions_BT =
-      batch.documents_BT.defined()
-          ? ops::document_positions(batch.documents_BT)
-          : at::arange(batch.tokens_BT.size(1), batch.tokens_BT.options()).unsqueeze(0);
-  return {ops::rotary_table(positions_BT, config.head_dim, config.rope_theta, dtype),
-          batch.documents_BT};
+  ops::DocumentLayout layout;
+  if (batch.documents_BT.defined()) {
+    layout = ops::document_layout(batch.documents_BT);
+  } else {
+    layout.positions_BT =
+        at::arange(batch.tokens_BT.size(1), batch.tokens_BT.options()).unsqueeze(0);
+  }
+  return {ops::rotary_table(layout.positions_BT, config.head_dim, config.rope_theta, dtype),
+          layout.runs_BT};
 }
 
 }  // namespace
@@ -133,8 +136,13 @@ Loss FreeTransformerImpl::loss(const Batch& batch, const Tensor& targets_BT,
   if (loss.forward.bit_logits_BTZ.defined()) {
     const double kappa_nats = kappa_bits.value_or(config_.latent.kappa_bits) * std::log(2.0);
     loss.kl_BT = ops::bits_kl(loss.forward.bit_logits_BTZ);
-    loss.kl = (loss.kl_BT * counts_BT).sum() / count;
-    loss.kl_penalty = (at::relu(loss.kl_BT - kappa_nats) * counts_BT).sum() / count;
+    // Every token pays for its code, also where its own target does not count: the code of a prompt
+    // token reaches the answer, and a code that costs nothing could carry all of it.
+    if (batch.documents_BT.defined()) {
+      loss.kl_BT = loss.kl_BT * batch.documents_BT.ge(0).to(loss.kl_BT.scalar_type());
+    }
+    loss.kl = loss.kl_BT.sum() / count;
+    loss.kl_penalty = at::relu(loss.kl_BT - kappa_nats).sum() / count;
   }
   loss.total = loss.cross_entropy + loss.kl_penalty;
   return loss;

@@ -12,8 +12,9 @@ namespace freeformer {
 
 struct Batch {
   Tensor tokens_BT;     // int64
-  Tensor documents_BT;  // int64, optional: one run of equal ids per document packed in the row.
-                        // Attention never leaves a document and positions restart in each.
+  Tensor documents_BT;  // int64, optional: each run of equal ids is a document packed in the row.
+                        // Attention never leaves it and positions restart in it. A negative id is
+                        // padding: its codes cost nothing.
 };
 
 // Where the codes come from.
@@ -43,13 +44,13 @@ struct ForwardResult {
   Tensor bit_logits_BTZ;  // fp32; undefined unless the posterior was asked
 };
 
-// The objective (equation 5 and the cross-entropy), with every part apart. Means are over the
-// targets that count.
+// The objective (equation 5 and the cross-entropy), with every part apart. Sums over the tokens,
+// divided by the number of targets that count: where all do, the paper's means.
 struct Loss {
   Tensor total;          // cross_entropy + kl_penalty: what is minimised
-  Tensor cross_entropy;  // nats per token, under codes from the posterior
-  Tensor kl_penalty;     // mean of max(0, KL_t - κ), nats per token; 0 for the plain decoder
-  Tensor kl;             // mean of KL_t without the hinge, nats per token; 0 for the plain decoder
+  Tensor cross_entropy;  // nats per target, under codes from the posterior
+  Tensor kl_penalty;     // Σ max(0, KL_t - κ), nats per target; 0 for the plain decoder
+  Tensor kl;             // Σ KL_t without the hinge, nats per target; 0 for the plain decoder
   Tensor nll_BT;         // per token: -log P(target), 0 where it does not count
   Tensor kl_BT;          // per token, nats; undefined for the plain decoder
   ForwardResult forward;

@@ -59,8 +59,9 @@ class GoldenRun {
     model->to(device, options_.bf16 ? at::kBFloat16 : at::kFloat);
 
     const Tensor tokens = load(inputs_, "tokens");
-    if (tokens.dim() != 2 || tokens.size(1) < 2 || tokens.scalar_type() != at::kLong ||
-        tokens.min().item<int64_t>() < 0 || tokens.max().item<int64_t>() >= config_.vocab_size) {
+    if (tokens.dim() != 2 || tokens.size(0) < 1 || tokens.size(1) < 2 ||
+        tokens.scalar_type() != at::kLong || tokens.min().item<int64_t>() < 0 ||
+        tokens.max().item<int64_t>() >= config_.vocab_size) {
       fail(ErrorCode::kBadCheckpoint, "{}: 'tokens' must be I64 [B, T+1] below vocab_size {}",
            inputs_.path().string(), config_.vocab_size);
     }
@@ -93,18 +94,26 @@ class GoldenRun {
     const torch::Device device(options_.device);
     // bf16 may fall on the other side of a uniform; the rest is compared under the same codes.
     if (options_.bf16) {
-      const Tensor codes = load(expected_, "codes");
-      require_shape(expected_, "codes", codes, {B, T});
-      return LatentSource::posterior_with_codes(codes.to(at::kLong).to(device));
+      return LatentSource::posterior_with_codes(expected_codes(B, T).to(device));
     }
     return LatentSource::posterior(uniforms_BTZ.to(device));
+  }
+
+  Tensor expected_codes(int64_t B, int64_t T) {
+    const Tensor codes = load(expected_, "codes");
+    require_shape(expected_, "codes", codes, {B, T});
+    if (codes.scalar_type() != at::kLong || codes.min().item<int64_t>() < 0 ||
+        codes.max().item<int64_t>() >= config_.code_count()) {
+      fail(ErrorCode::kBadCheckpoint, "{}: 'codes' must be I64 below {}", expected_.path().string(),
+           config_.code_count());
+    }
+    return codes;
   }
 
   void compare_forward(FreeTransformerImpl& model, const Loss& loss, int64_t B, int64_t T) {
     if (config_.latent.present()) {
       compare("bit_logits", loss.forward.bit_logits_BTZ, {B, T, config_.latent.bits});
-      const Tensor codes = load(expected_, "codes");
-      require_shape(expected_, "codes", codes, {B, T});
+      const Tensor codes = expected_codes(B, T);
       add("codes", loss.forward.codes_BT.cpu().ne(codes).to(at::kDouble).mean().item<double>(),
           tolerances_.codes);
       compare("kl", loss.kl_BT, {B, T});
@@ -137,6 +146,14 @@ class GoldenRun {
 
 GoldenReport run_golden(const GoldenOptions& options) {
   ops::prepare_torch();
+  try {
+    at::empty({1}, torch::Device(options.device));
+  } catch (const c10::Error&) {
+    fail(ErrorCode::kInvalidArgument,
+         "device \"{}\" is not one of this LibTorch's, expected cpu or, where it has them, cuda, "
+         "cuda:1, …",
+         options.device);
+  }
   try {
     return GoldenRun(options).run();
   } catch (const c10::Error& error) {

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/philox.h"
 #include "core/tensor_manifest.h"
+#include "kernels/parallel.h"
 
 namespace freeformer {
 namespace {
@@ -60,7 +61,7 @@ Tensor normals(const std::vector<int64_t>& shape, const RandomSource& source, ui
   Tensor values = at::empty(shape, at::kFloat);
   float* out = values.data_ptr<float>();
   const int64_t count = values.numel();
-  for (int64_t i = 0; i < count; i += 4) {
+  const auto draw = [&](int64_t i) {
     const PhiloxBlock block = source.block(tensor, uint32_t(i / 4), uint32_t(i / 4 >> 32));
     for (int pair = 0; pair < 2; ++pair) {
       // 1 - u is in (0, 1]: its logarithm is finite.
@@ -69,7 +70,10 @@ Tensor normals(const std::vector<int64_t>& shape, const RandomSource& source, ui
       if (i + 2 * pair < count) out[i + 2 * pair] = float(radius * std::cos(angle));
       if (i + 2 * pair + 1 < count) out[i + 2 * pair + 1] = float(radius * std::sin(angle));
     }
-  }
+  };
+  kernels::parallel_for(count, 4096, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i += 4) draw(i);
+  });
   return values;
 }
 
@@ -97,12 +101,13 @@ Tensor to_tensor(const TensorInfo& info, std::span<const std::byte> data) {
 }
 
 void load_weights(FreeTransformer& model, const Checkpoint& checkpoint) {
-  FF_CHECK(checkpoint.config().latent.present() == model->config().latent.present());
   const torch::NoGradGuard no_grad;
   auto parameters = model->named_parameters();
   for (const TensorSpec& spec : tensor_manifest(model->config())) {
     const auto [info, data] = checkpoint.tensor(spec.name);
-    parameters[spec.name].copy_(to_tensor(*info, data));
+    Tensor& parameter = parameters[spec.name];
+    FF_CHECK(info->shape == parameter.sizes().vec());  // copy_ would broadcast
+    parameter.copy_(to_tensor(*info, data));
   }
 }
 

@@ -65,6 +65,7 @@ Tensor backward_logits_aten(const Tensor& bit_logits_MZ, const Tensor& table_CD,
                             const Tensor& grad_MD) {
   const int64_t M = bit_logits_MZ.size(0), Z = bit_logits_MZ.size(1), C = table_CD.size(0);
   const int64_t tile_bits = std::min<int64_t>(Z, kAtenTileBits);
+  const Tensor wide_grad_MD = grad_MD.to(bit_logits_MZ.scalar_type());  // fp32 at least
   const Tensor p_MZ = bit_logits_MZ.sigmoid(), q_MZ = bit_logits_MZ.neg().sigmoid();
   const auto column = [](const Tensor& x_MZ, int64_t h) { return x_MZ.narrow(1, h, 1); };
   // weights[h][m, j]: probability that bits first..first+h-1 spell j.
@@ -97,14 +98,28 @@ Tensor backward_logits_aten(const Tensor& bit_logits_MZ, const Tensor& table_CD,
     for (int64_t h = tile_bits; h < Z; ++h) {
       weight_M1 = weight_M1 * column(code >> h & 1 ? p_MZ : q_MZ, h);
     }
-    const Tensor v_Mtile = at::matmul(grad_MD, table_CD.narrow(0, code, tile).t());
-    folded.push_back(fold(v_Mtile.to(bit_logits_MZ.scalar_type()), 0, low_weights, weight_M1));
+    const Tensor rows = table_CD.narrow(0, code, tile).to(wide_grad_MD.scalar_type());
+    folded.push_back(fold(at::matmul(wide_grad_MD, rows.t()), 0, low_weights, weight_M1));
   }
   if (tile_bits < Z) {
     fold(at::cat(folded, 1), tile_bits, probabilities(tile_bits, Z - tile_bits),
          at::ones({M, 1}, bit_logits_MZ.options()));
   }
   return derivative_MZ * p_MZ * q_MZ;
+}
+
+// Codes may come from a caller or a file; the kernels trust them.
+void check_codes(const Tensor& codes, int64_t C) {
+  if (codes.scalar_type() != at::kLong) {
+    fail(ErrorCode::kInvalidArgument, "codes of type {}, expected int64",
+         toString(codes.scalar_type()));
+  }
+  if (codes.numel() == 0) return;
+  const auto [least, most] = at::aminmax(codes);
+  if (least.item<int64_t>() < 0 || most.item<int64_t>() >= C) {
+    fail(ErrorCode::kInvalidArgument, "codes from {} to {}, expected 0 to {}",
+         least.item<int64_t>(), most.item<int64_t>(), C - 1);
+  }
 }
 
 class BinaryMapper : public torch::autograd::Function<BinaryMapper> {
@@ -118,6 +133,10 @@ class BinaryMapper : public torch::autograd::Function<BinaryMapper> {
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list grads) {
+    // The straight-through estimator has no second derivative; a wrong one would be silent.
+    if (at::GradMode::is_enabled()) {
+      fail(ErrorCode::kUnsupported, "the binary mapper has no second derivative (create_graph)");
+    }
     const auto saved = context->get_saved_variables();
     const Tensor &bit_logits_BTZ = saved[0], &codes_BT = saved[1], &table_CD = saved[2];
     const Tensor grad_MD = grads[0].flatten(0, 1).contiguous();
@@ -139,6 +158,7 @@ class BinaryMapper : public torch::autograd::Function<BinaryMapper> {
 Tensor binary_mapper(const Tensor& bit_logits_BTZ, const Tensor& codes_BT, const Tensor& table_CD) {
   FF_CHECK(!bit_logits_BTZ.defined() ||
            code_count(int(bit_logits_BTZ.size(-1))) == table_CD.size(0));
+  check_codes(codes_BT, table_CD.size(0));
   // LibTorch 1.13 wants every argument of an autograd function defined.
   return BinaryMapper::apply(
       bit_logits_BTZ.defined() ? bit_logits_BTZ : at::empty({0}, table_CD.options()),

@@ -13,7 +13,8 @@ namespace freeformer::ops {
 // R_t = W[z_t]. bit_logits_BTZ in fp32 (fp64 in tests), codes_BT int64 in [0, 2^Z), table_CD.
 //
 // Gradients (equation 8, straight through all 2^Z code probabilities, exact):
-//   - of the table: a sparse tensor with one row per distinct code;
+//   - of the table: a sparse tensor with one row per distinct code (LibTorch's own AdamW does not
+//     take it);
 //   - of bit_logits: by folding, see kernels/mapper.h. Fused on CPU in fp32 and bf16, elsewhere the
 //     same algorithm in ATen. Nothing of size tokens × 2^Z is stored in either.
 // bit_logits_BTZ may be undefined: codes from the prior or from the caller have no distribution to

@@ -85,15 +85,15 @@ Tensor linear_cross_entropy(const Tensor& x_MD, const Tensor& weight_VD, const T
                                 at::Reduction::None, kIgnoredTarget);
 }
 
-Tensor document_positions(const Tensor& documents_BT) {
+DocumentLayout document_layout(const Tensor& documents_BT) {
   const int64_t T = documents_BT.size(1);
+  if (T == 0) return {documents_BT, documents_BT};
   const Tensor index_T = at::arange(T, documents_BT.options());
-  const Tensor starts =
-      at::cat({at::ones_like(documents_BT.narrow(1, 0, 1)).to(at::kBool),
-               documents_BT.narrow(1, 1, T - 1).ne(documents_BT.narrow(1, 0, T - 1))},
-              1);
-  const Tensor start_BT = std::get<0>(at::cummax(starts.to(at::kLong) * index_T, 1));
-  return index_T - start_BT;
+  const Tensor changes =
+      documents_BT.narrow(1, 1, T - 1).ne(documents_BT.narrow(1, 0, T - 1)).to(at::kLong);
+  const Tensor starts_BT = at::cat({at::zeros_like(documents_BT.narrow(1, 0, 1)), changes}, 1);
+  const Tensor start_BT = std::get<0>(at::cummax(starts_BT * index_T, 1));
+  return {index_T - start_BT, starts_BT.cumsum(1)};
 }
 
 }  // namespace freeformer::ops

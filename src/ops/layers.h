@@ -45,7 +45,11 @@ inline constexpr int64_t kIgnoredTarget = -100;
 // -log softmax(x · weightᵀ)[target] for every row, in nats; 0 where the target is ignored. [M].
 Tensor linear_cross_entropy(const Tensor& x_MD, const Tensor& weight_VD, const Tensor& targets_M);
 
-// 0, 1, 2, … from the start of each document. [B, T]; a document is one run of equal ids.
-Tensor document_positions(const Tensor& documents_BT);
+// Documents packed in the rows of a batch: each run of equal ids is one, also where an id returns.
+struct DocumentLayout {
+  Tensor positions_BT;  // 0, 1, 2, … from the start of each document
+  Tensor runs_BT;       // the number of the document in its row
+};
+DocumentLayout document_layout(const Tensor& documents_BT);
 
 }  // namespace freeformer::ops

@@ -5,13 +5,12 @@
 #include <filesystem>
 #include <mutex>
 
+#include "core/blas.h"
 #include "core/log.h"
 #include "kernels/parallel.h"
 #include "ops/torch.h"
 
 namespace freeformer::ops {
-
-std::string torch_version() { return TORCH_VERSION; }
 
 std::string torch_blas() {
   // Debian's LibTorch calls libblas.so.3, which the alternatives system points at one of several.
@@ -28,11 +27,6 @@ std::string torch_blas() {
   return found;
 }
 
-bool is_reference_blas(const std::string& library_path) {
-  // Optimised ones live under openblas-*/, blis-*/, atlas/ or mkl; netlib's under blas/.
-  return library_path.find("/blas/libblas.so") != std::string::npos;
-}
-
 void prepare_torch() {
   at::set_num_threads(kernels::thread_count());
   static std::once_flag warned;
@@ -40,8 +34,8 @@ void prepare_torch() {
     if (!is_reference_blas(torch_blas())) return;
     log(LogLevel::kWarn, "torch",
         "LibTorch runs on the reference BLAS ({}), about 80 times slower than this machine can. "
-        "Remedy: apt-get install libopenblas0-pthread",
-        torch_blas());
+        "Remedy: {}",
+        torch_blas(), kFastBlasRemedy);
   });
 }
 

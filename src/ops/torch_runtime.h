@@ -1,4 +1,4 @@
-// LibTorch as this process found it: version, BLAS, threads.
+// LibTorch as this process found it: its BLAS, its threads.
 #pragma once
 
 #include <string>
@@ -8,9 +8,7 @@ namespace freeformer::ops {
 // Gives LibTorch our thread count, and warns once, loudly, if its BLAS is the reference one.
 void prepare_torch();
 
-std::string torch_version();
-// The BLAS behind LibTorch's matrix products, as a library path or a name; empty if built in.
+// The path of the BLAS behind LibTorch's matrix products; empty if it is built in.
 std::string torch_blas();
-bool is_reference_blas(const std::string& library_path);
 
 }  // namespace freeformer::ops

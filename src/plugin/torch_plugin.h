@@ -2,23 +2,13 @@
 // loads libfreeformer_torch_plugin.so when a command needs it (cli/load_plugin.h).
 #pragma once
 
-#include <string>
-
 #include "core/golden.h"
 
 namespace freeformer {
 
-struct TorchInfo {
-  std::string version;
-  std::string blas;  // path of the BLAS in use; empty if it is built into LibTorch
-  bool reference_blas = false;
-  int threads = 0;
-};
-
 class TorchPlugin {
  public:
   virtual ~TorchPlugin() = default;
-  virtual TorchInfo info() = 0;
   virtual GoldenReport run_golden(const GoldenOptions& options) = 0;
 };
 

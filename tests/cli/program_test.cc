@@ -72,10 +72,34 @@ TEST(Program, FailureIsStatusOneAndOneLine) {
   expect_one_line_error(run("info " + (folder.path() / "case").string()), 1, "truncated");
 }
 
-TEST(Program, AFullDiskOnStandardOutputIsAFailure) {
-  const int code =
-      std::system((std::string(FREEFORMER_PROGRAM) + " info >/dev/full 2>/dev/null").c_str());
-  EXPECT_EQ(WEXITSTATUS(code), 1);
+TEST(Program, AFullOrClosedStreamIsAFailureAndNeverACrash) {
+  const auto status = [](const std::string& words) {
+    const int code = std::system((std::string(FREEFORMER_PROGRAM) + " " + words).c_str());
+    return WIFEXITED(code) ? WEXITSTATUS(code) : -1;
+  };
+  for (const char* command : {"info", "--help", "--version"}) {
+    EXPECT_EQ(status(std::string(command) + " >/dev/full 2>/dev/null"), 1) << command;
+  }
+  EXPECT_EQ(status("nonsense 2>&-"), 2);
+  EXPECT_EQ(status("nonsense 2>/dev/full"), 2);
+  EXPECT_EQ(status("info /nowhere 2>&-"), 1);
+}
+
+TEST(Program, OddWordsStillGetOneLine) {
+  expect_one_line_error(run("$(printf 'a\\nb\\033[31m')"), 2, "no command 'a?b?[31m'");
+  expect_one_line_error(run("info ''"), 2, "the path is empty");
+  expect_one_line_error(run("info " + std::string(5000, 'A')), 1, "not a folder");
+  const TemporaryFolder folder;
+  const std::string path = (folder.path() / "caf\xe9").string();  // Latin-1, not UTF-8
+  std::filesystem::copy(golden("free-h6-tied"), path);
+  const Outcome outcome = run("info --json " + path);
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(Json::parse(outcome.out)["model"]["config"]["latent"]["bits"], 6);
+}
+
+TEST(Program, BenchRefusesWhatTheMachineCannotHold) {
+  expect_one_line_error(run("bench mapper --bits 20 --dim 65536 --tokens 1000000"), 1,
+                        "fewer --tokens");
 }
 
 TEST(Program, InfoDescribesMachineAndCheckpoint) {

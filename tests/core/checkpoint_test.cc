@@ -173,12 +173,13 @@ TEST(Checkpoint, RefusesToGiveATensorItDoesNotHave) {
 }
 
 // --- Files that are not there
-// ---------------------------------------------------------------------
 
 TEST(Checkpoint, RefusesAMissingFolder) {
   const TemporaryFolder folder;
   EXPECT_FREEFORMER_ERROR(ErrorCode::kIo, "none: not a folder; expected a checkpoint with config",
                           Checkpoint(folder.path() / "none"));
+  EXPECT_FREEFORMER_ERROR(ErrorCode::kIo, "xxx",  // too long a name, and too long a message
+                          Checkpoint(folder.path() / std::string(5000, 'x')));
 }
 
 TEST(Checkpoint, RefusesAFileForAFolder) {
@@ -209,7 +210,6 @@ TEST(Checkpoint, RefusesWeightsCutShort) {
 }
 
 // --- Tensors that are not what the config promises
-// ------------------------------------------------
 
 TEST(Checkpoint, RefusesAMissingTensor) {
   CheckpointToWrite written;
@@ -301,7 +301,7 @@ TEST(Checkpoint, AnUntiedModelNeedsItsHead) {
 
 TEST(CheckpointIndex, RefusesAFileOutsideTheFolder) {
   for (const char* file :
-       {"../x", "/etc/x", "a/../../x", "sub/model.safetensors", "..", "", "./x"}) {
+       {"../x", "/etc/x", "a/../../x", "sub/model.safetensors", "..", ".", "", "./x"}) {
     const CheckpointToWrite written;
     Json index = written.write_shards();
     index["weight_map"]["model.norm.weight"] = file;

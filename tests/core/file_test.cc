@@ -81,7 +81,10 @@ TEST(MappedFile, RefusesWhatIsNoFile) {
 TEST(MappedFile, RefusesAPipeInsteadOfWaitingForAWriter) {
   const TemporaryFolder folder;
   ASSERT_EQ(mkfifo((folder.path() / "pipe").c_str(), 0600), 0);
-  EXPECT_FREEFORMER_ERROR(ErrorCode::kIo, "not a regular file", MappedFile(folder.path() / "pipe"));
+  EXPECT_FREEFORMER_ERROR(ErrorCode::kIo, "pipe: not a regular file",
+                          MappedFile(folder.path() / "pipe"));
+  EXPECT_FREEFORMER_ERROR(ErrorCode::kIo, "pipe: not a regular file",
+                          read_text_file(folder.path() / "pipe"));
 }
 
 TEST(ReadTextFile, ReadsTheWholeText) {

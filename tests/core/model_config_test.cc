@@ -47,11 +47,6 @@ Json plain_with(const std::string& key, Json value) {
   return changed(plain_json(), key, std::move(value));
 }
 
-Json with(Json json, const std::string& key, Json value) {
-  json[key] = std::move(value);
-  return json;
-}
-
 Json plain_without(const std::string& key) {
   Json json = plain_json();
   json.erase(key);
@@ -65,7 +60,6 @@ Json free_with_latent(const std::string& key, Json value) {
 }
 
 // --- Files as they are found
-// ----------------------------------------------------------------------
 
 TEST(ModelConfig, ReadsTheGoldenPlainModel) {
   const auto config =
@@ -237,12 +231,12 @@ TEST(ModelConfig, BitsAndKappaMayBeAtTheirLimits) {
 
 TEST(ModelConfig, SizesMayBeAtTheirLimits) {
   EXPECT_EQ(parse(plain_with("vocab_size", 1 << 24)).vocab_size, 1 << 24);
+  EXPECT_EQ(parse(plain_with("num_hidden_layers", 4096)).num_hidden_layers, 4096);
   Json json = plain_with("num_hidden_layers", 1);  // odd is fine without a latent
   EXPECT_EQ(parse(json).num_hidden_layers, 1);
 }
 
 // --- Refusals
-// -------------------------------------------------------------------------------------
 
 struct Mistake {
   std::string name;
@@ -330,15 +324,15 @@ const std::vector<Mistake>& mistakes() {
       {"ZeroSize", plain_with("vocab_size", 0), R"("vocab_size" is 0, expected 1 to 16777216)"},
       {"NegativeSize", plain_with("intermediate_size", -40),
        R"("intermediate_size" is -40, expected 1 to 16777216)"},
-      {"SizeOverTheLimit", plain_with("hidden_size", (1 << 20) + 2),
+      {"VocabularyOverTheLimit", plain_with("vocab_size", (1 << 24) + 1),
+       R"("vocab_size" is 16777217, expected 1 to 16777216)"},
+      {"HeadDimOverTheLimit", plain_with("head_dim", 65538),
+       R"("head_dim" is 65538, expected 1 to 65536)"},
+      {"WidthOverTheLimit", plain_with("hidden_size", (1 << 20) + 2),
        R"("hidden_size" is 1048578, expected 1 to 1048576)"},
       {"HeadsTimesHeadDimOverTheLimit",
-       with(plain_with("num_attention_heads", 60000), "head_dim", 2000),
+       changed(plain_with("num_attention_heads", 60000), "head_dim", 2000),
        R"("num_attention_heads" 60000 times "head_dim" 2000 is over 16777216)"},
-      {"EosOf2To63", plain_with("eos_token_id", uint64_t{1} << 63),
-       R"("eos_token_id" is a whole number (9223372036854775808), expected whole numbers)"},
-      {"NullInEos", plain_with("eos_token_id", Json::array({1, nullptr})),
-       R"("eos_token_id" is an array ([1,null]), expected whole numbers)"},
       {"LayersOverTheLimit", plain_with("num_hidden_layers", 4098),
        R"("num_hidden_layers" is 4098, expected 1 to 4096)"},
       {"SizeOf2To63", plain_with("vocab_size", uint64_t{1} << 63),
@@ -382,7 +376,10 @@ const std::vector<Mistake>& mistakes() {
        R"("bos_token_id" is a whole number (18446744073709551615), expected a whole number below 2^63)"},
       {"EosOutsideTheVocabulary", plain_with("eos_token_id", {2, 100}),
        R"("eos_token_id" is 100, expected 0 to 99)"},
-      {"HugeEos", plain_with("eos_token_id", UINT64_MAX), R"("eos_token_id" is )"},
+      {"EosOf2To63", plain_with("eos_token_id", uint64_t{1} << 63),
+       R"("eos_token_id" is a whole number (9223372036854775808), expected whole numbers)"},
+      {"NullInEos", plain_with("eos_token_id", Json::array({1, nullptr})),
+       R"("eos_token_id" is an array ([1,null]), expected whole numbers)"},
 
       // The latent.
       {"NoBits", free_with_latent("bits", 0), R"("latent.bits" is 0, expected 1 to 20)"},
@@ -398,6 +395,8 @@ const std::vector<Mistake>& mistakes() {
        R"("latent.bits" has no effect with kind "none")"},
       {"BitsWithoutAKind", plain_with("latent", {{"bits", 4}}),
        R"("latent.bits" has no effect with kind "none")"},
+      {"KappaWithKindNone", plain_with("latent", {{"kind", "none"}, {"kappa_bits", 0.5}}),
+       R"("latent.kappa_bits" has no effect with kind "none")"},
       {"OtherEncoder", free_with_latent("encoder", "separate"),
        R"("latent.encoder" is "separate", expected "shared")"},
       {"OtherInjection", free_with_latent("inject", "input"),
@@ -419,6 +418,12 @@ const std::vector<Mistake>& mistakes() {
        R"("attention_bias" is a string ("false"), expected true or false)"},
       {"PartialRotary", plain_with("partial_rotary_factor", 0.5),
        R"("partial_rotary_factor" is 0.5, expected 1)"},
+      {"PartialRotaryInRopeParameters",
+       plain_with("rope_parameters", {{"partial_rotary_factor", 0.25}}),
+       R"("rope_parameters.partial_rotary_factor" is 0.25, expected 1)"},
+      {"RopeParametersPerKindOfLayer",
+       plain_with("rope_parameters", {{"full_attention", {{"rope_theta", 1e6}}}}),
+       R"("rope_parameters.full_attention" is an object, expected one setting for all layers)"},
       {"RopeScalingOfLlama3",
        plain_with("rope_scaling", {{"factor", 8.0},
                                    {"low_freq_factor", 1.0},
@@ -461,6 +466,9 @@ TEST(ModelConfig, TheTextsThatMistakesAreMadeInAreValid) {
 TEST(ModelConfig, ALongValueIsShownInPart) {
   EXPECT_FREEFORMER_ERROR(ErrorCode::kInvalidConfig, "(\"" + std::string(39, 'x') + "), expected",
                           parse(plain_with("vocab_size", std::string(100'000, 'x'))));
+  // In ASCII, so that the cut does not split a character.
+  EXPECT_FREEFORMER_ERROR(ErrorCode::kInvalidConfig, R"(("\u00e9\u00e9\u00e9)",
+                          parse(plain_with("vocab_size", "ééééééééé")));
 }
 
 TEST(ReadModelConfig, NamesTheFile) {
@@ -504,10 +512,13 @@ TEST(Validate, RefusesWhatJsonCannotSay) {
                           validate(config, kWhere));
   EXPECT_FREEFORMER_ERROR(ErrorCode::kInvalidConfig, "\"vocab_size\" is 0",
                           validate(ModelConfig{}, kWhere));
+  config = parse(plain_json());
+  config.latent.bits = 3;  // would be lost by writing it
+  EXPECT_FREEFORMER_ERROR(ErrorCode::kInvalidConfig, "\"latent\" has settings, expected none",
+                          validate(config, kWhere));
 }
 
 // --- Writing
-// --------------------------------------------------------------------------------------
 
 TEST(WriteModelConfig, TellsHuggingFaceWhatItIs) {
   const Json plain = Json::parse(write_model_config(parse(plain_json())));

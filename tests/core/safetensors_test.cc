@@ -68,7 +68,6 @@ std::string deep_header(int levels) {
 }
 
 // --- Refusals
-// -------------------------------------------------------------------------------------
 
 struct Lie {
   std::string name;
@@ -255,10 +254,14 @@ TEST(Safetensors, MessagesShowAStrangeNameSafely) {
   const std::string message = refusal_of(file_of("{\"" + hostile + "\":1}"));
   EXPECT_THAT(message, testing::HasSubstr("tensor '??[2J?xxx"));
   EXPECT_LT(message.size(), 300u);
+  // The cut is between characters: 80 bytes would end inside the 27th of three bytes each.
+  std::string euros;
+  for (int i = 0; i < 100; ++i) euros += "€";
+  EXPECT_THAT(refusal_of(file_of("{\"" + euros + "\":1}")),
+              testing::HasSubstr("tensor '" + euros.substr(0, size_t{26 * 3}) + "…' is"));
 }
 
 // --- What must be accepted
-// ------------------------------------------------------------------------
 
 TEST(Safetensors, AcceptsAFileWithoutTensors) {
   const SafetensorsHeader header = parse(file_of("{}"));
@@ -279,6 +282,12 @@ TEST(Safetensors, AcceptsADimensionOfZero) {
       parse(file_of(R"({"t":{"dtype":"F32","shape":[2,0,3],"data_offsets":[0,0]}})"));
   ASSERT_EQ(header.tensors.size(), 1u);
   EXPECT_EQ(header.tensors[0].shape, (std::vector<int64_t>{2, 0, 3}));
+  EXPECT_EQ(header.tensors[0].element_count(), 0);
+}
+
+TEST(Safetensors, CountsNoElementsWhereTheOtherSizesOverflow) {
+  const auto header = parse(
+      file_of(R"({"t":{"dtype":"U8","shape":[9223372036854775807,2,0],"data_offsets":[0,0]}})"));
   EXPECT_EQ(header.tensors[0].element_count(), 0);
 }
 
@@ -359,7 +368,6 @@ TEST(DescribeShape, ReadsLikeAList) {
 }
 
 // --- Files
-// ----------------------------------------------------------------------------------------
 
 std::string read_bytes(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -522,6 +530,12 @@ TEST(WriteSafetensors, ChecksItsCaller) {
                           write({{"t", DType::kF32, {2}, bytes}, {"t", DType::kU8, {8}, bytes}}));
   EXPECT_FREEFORMER_ERROR(ErrorCode::kInternal, "core/safetensors.cc",
                           write({{"__metadata__", DType::kF32, {2}, bytes}}));
+  EXPECT_FREEFORMER_ERROR(ErrorCode::kInternal, "core/safetensors.cc",
+                          write({{"t", DType::kF32, {0, -1}, {}}}));
+  EXPECT_FREEFORMER_ERROR(ErrorCode::kInternal, "core/safetensors.cc",
+                          write({{std::string("a\0b", 3), DType::kF32, {2}, bytes}}));
+  EXPECT_FREEFORMER_ERROR(ErrorCode::kInternal, "core/safetensors.cc",
+                          write({{"\xFF", DType::kF32, {2}, bytes}}));
   EXPECT_TRUE(fs::is_empty(folder.path()));
 }
 

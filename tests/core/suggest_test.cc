@@ -25,7 +25,8 @@ TEST(Suggest, LongNamesMayHaveMoreTypos) {
   const std::vector<std::string> known = {"num_hidden_layers"};
   EXPECT_EQ(suggest("nm_hiden_layer", known), "; did you mean \"num_hidden_layers\"?");
   // Three changes in a short name make another name.
-  EXPECT_EQ(suggest("batch", {"latent"}), "");
+  EXPECT_EQ(suggest("seed", {"sizes"}), "");
+  EXPECT_EQ(suggest("seed", {"sees"}), "; did you mean \"sees\"?");
 }
 
 TEST(Suggest, TheFirstOfEquallyNearNamesWins) {

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <vector>
 
+#include "core/error.h"
 #include "small_config.h"
 
 namespace freeformer {
@@ -177,6 +178,25 @@ TEST(ParameterCount, FollowsTheFormulaAtThePapersSizes) {
   }
   for (const ModelConfig& free : {paper_1_5b(16), paper_8b(16)}) {
     EXPECT_EQ(parameter_count(free), plain_parameters(free) + latent_parameters(free));
+  }
+}
+
+TEST(ParameterCount, FitsAtTheLargestSizesThatAreValid) {
+  ModelConfig config = paper_8b(kMaxLatentBits);
+  config.vocab_size = config.intermediate_size = 1 << 24;
+  config.hidden_size = 1 << 20;
+  config.num_hidden_layers = 4096;
+  config.num_attention_heads = config.num_key_value_heads = 256;
+  config.head_dim = 65536;
+  ASSERT_NO_THROW(validate(config, "config.json"));
+  EXPECT_EQ(parameter_count(config), plain_parameters(config) + latent_parameters(config));
+  // Each of them is the largest: a limit that is raised must be raised here too.
+  for (int64_t ModelConfig::*field : {&ModelConfig::vocab_size, &ModelConfig::intermediate_size,
+                                      &ModelConfig::hidden_size, &ModelConfig::num_hidden_layers,
+                                      &ModelConfig::num_attention_heads, &ModelConfig::head_dim}) {
+    ModelConfig larger = config;
+    larger.*field += 2;
+    EXPECT_THROW(validate(larger, "config.json"), Error);
   }
 }
 

@@ -107,26 +107,28 @@ TEST(Mapper, FoldsSeveralTilesAndChunks) {
 }
 
 TEST(Mapper, GradientsAreTheSameForAnyNumberOfThreads) {
-  const Case c{700, 24, 11, 2.0f};
-  const Inputs in(c);
-  const auto codes = random_codes(c.M, 50, 5);
-  const int before = thread_count();
-  std::vector<std::vector<float>> logit_gradients, table_gradients;
-  for (const int threads : {1, 2, 5}) {
-    set_thread_count(threads);
-    std::vector<float> d_logits(in.logits.size());
-    mapper_backward_logits(in.logits.data(), in.table.data(), in.grad.data(), c.M, c.D, c.Z,
-                           d_logits.data());
-    logit_gradients.push_back(d_logits);
-    std::vector<int64_t> rows(codes.size());
-    std::vector<float> values(in.grad.size(), 0.0f);
-    mapper_backward_table(codes.data(), in.grad.data(), c.M, c.D, rows.data(), values.data());
-    table_gradients.push_back(values);
-  }
-  set_thread_count(before);
-  for (const size_t i : {1, 2}) {
-    EXPECT_EQ(logit_gradients[0], logit_gradients[i]);
-    EXPECT_EQ(table_gradients[0], table_gradients[i]);
+  for (const int64_t M : {100, 700}) {  // less and more than a chunk
+    const Case c{M, 24, 11, 2.0f};
+    const Inputs in(c);
+    const auto codes = random_codes(c.M, 50, 5);
+    const int before = thread_count();
+    std::vector<std::vector<float>> logit_gradients, table_gradients;
+    for (const int threads : {1, 2, 5}) {
+      set_thread_count(threads);
+      std::vector<float> d_logits(in.logits.size());
+      mapper_backward_logits(in.logits.data(), in.table.data(), in.grad.data(), c.M, c.D, c.Z,
+                             d_logits.data());
+      logit_gradients.push_back(d_logits);
+      std::vector<int64_t> rows(codes.size());
+      std::vector<float> values(in.grad.size(), 0.0f);
+      mapper_backward_table(codes.data(), in.grad.data(), c.M, c.D, rows.data(), values.data());
+      table_gradients.push_back(values);
+    }
+    set_thread_count(before);
+    for (const size_t i : {1, 2}) {
+      EXPECT_EQ(logit_gradients[0], logit_gradients[i]);
+      EXPECT_EQ(table_gradients[0], table_gradients[i]);
+    }
   }
 }
 

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/tensor_manifest.h"
+#include "expect_error.h"
 #include "kernels/parallel.h"
 #include "ops/torch_runtime.h"
 #include "tensor_matchers.h"
@@ -251,18 +252,43 @@ TEST(Loss, IsCrossEntropyPlusTheHingedKl) {
   EXPECT_EQ(model->loss(batch, tokens.narrow(1, 1, 6), source, 5.0).kl_penalty.item<double>(), 0);
 }
 
-TEST(Loss, IgnoredTargetsDoNotCount) {
+TEST(Loss, IgnoredTargetsDoNotCountButTheirTokensPayForTheirCodes) {
   FreeTransformer model = tiny_model(tiny_config(kBits));
   const Tensor tokens = tiny_tokens(1, 7);
   const Batch batch{tokens.narrow(1, 0, 6), {}};
   const auto source = LatentSource::posterior(uniforms(1, 6));
   Tensor targets = tokens.narrow(1, 1, 6).clone();
   const Loss all = model->loss(batch, targets, source);
-  targets.narrow(1, 4, 2).fill_(ops::kIgnoredTarget);
+  targets.narrow(1, 0, 4).fill_(ops::kIgnoredTarget);  // a prompt
   const Loss some = model->loss(batch, targets, source);
-  EXPECT_NEAR(some.cross_entropy.item<double>(), all.nll_BT.narrow(1, 0, 4).mean().item<double>(),
+  EXPECT_NEAR(some.cross_entropy.item<double>(), all.nll_BT.narrow(1, 4, 2).mean().item<double>(),
               1e-6);
-  EXPECT_NEAR(some.kl.item<double>(), all.kl_BT.narrow(1, 0, 4).mean().item<double>(), 1e-6);
+  // The bound on the answer's likelihood: all codes are paid, per target of the answer.
+  EXPECT_NEAR(some.kl.item<double>(), all.kl_BT.sum().item<double>() / 2, 1e-5);
+}
+
+TEST(Loss, PaddingPaysNothing) {
+  FreeTransformer model = tiny_model(tiny_config(kBits));
+  const Tensor tokens = tiny_tokens(1, 7);
+  const Tensor documents = at::tensor({0, 0, 0, 0, -1, -1}, at::kLong).unsqueeze(0);
+  Tensor targets = tokens.narrow(1, 1, 6).clone();
+  targets.narrow(1, 4, 2).fill_(ops::kIgnoredTarget);
+  const Loss loss = model->loss({tokens.narrow(1, 0, 6), documents}, targets,
+                                LatentSource::posterior(uniforms(1, 6)));
+  EXPECT_EQ(loss.kl_BT.narrow(1, 4, 2).abs().sum().item<double>(), 0);
+  const Loss alone = model->loss({tokens.narrow(1, 0, 4), {}}, targets.narrow(1, 0, 4),
+                                 LatentSource::posterior(uniforms(1, 4)));
+  EXPECT_NEAR(loss.total.item<double>(), alone.total.item<double>(), 1e-6);
+}
+
+TEST(FreeTransformer, CodesOutsideTheTableAreRefused) {
+  FreeTransformer model = tiny_model(tiny_config(kBits));
+  const Batch batch{tiny_tokens(1, 4), {}};
+  for (const int64_t code : {-1, 32}) {
+    EXPECT_FREEFORMER_ERROR(
+        ErrorCode::kInvalidArgument, "expected 0 to 31",
+        model->forward(batch, LatentSource::given(at::full({1, 4}, code, at::kLong))));
+  }
 }
 
 TEST(Loss, OfThePlainDecoderIsItsCrossEntropy) {

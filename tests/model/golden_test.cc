@@ -89,7 +89,7 @@ TEST(Golden, AMissingExpectationIsNamed) {
 }
 
 TEST(Golden, AnUnknownDeviceIsOneLine) {
-  EXPECT_FREEFORMER_ERROR(ErrorCode::kUnsupported, "LibTorch",
+  EXPECT_FREEFORMER_ERROR(ErrorCode::kInvalidArgument, "device \"abacus\"",
                           run_golden({.folder = case_folder("free-h6-tied"), .device = "abacus"}));
 }
 

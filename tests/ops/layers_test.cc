@@ -176,10 +176,14 @@ TEST(LinearCrossEntropy, IsMinusTheLogOfTheTargetsShare) {
       [&](const auto& in) { return linear_cross_entropy(in[0], in[1], targets); }, {x, w});
 }
 
-TEST(DocumentPositions, RestartInEveryDocument) {
-  const Tensor documents = at::tensor({4, 4, 4, 7, 7, 9, 0, 0, 0, 0, 0, 0}, at::kLong).view({2, 6});
-  const Tensor expected = at::tensor({0, 1, 2, 0, 1, 0, 0, 1, 2, 3, 4, 5}, at::kLong).view({2, 6});
-  expect_identical(document_positions(documents), expected);
+TEST(DocumentLayout, PositionsRestartInEveryDocumentAndAReturningIdIsANewOne) {
+  const Tensor documents = at::tensor({4, 4, 4, 7, 7, 4, 0, 0, 0, 0, 0, 0}, at::kLong).view({2, 6});
+  const DocumentLayout layout = document_layout(documents);
+  expect_identical(layout.positions_BT,
+                   at::tensor({0, 1, 2, 0, 1, 0, 0, 1, 2, 3, 4, 5}, at::kLong).view({2, 6}));
+  expect_identical(layout.runs_BT,
+                   at::tensor({0, 0, 0, 1, 1, 2, 0, 0, 0, 0, 0, 0}, at::kLong).view({2, 6}));
+  EXPECT_EQ(document_layout(at::empty({2, 0}, at::kLong)).runs_BT.numel(), 0);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/blas.h"
 #include "kernels/parallel.h"
 #include "ops/torch.h"
 
