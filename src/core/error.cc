@@ -25,12 +25,14 @@ const char* name(ErrorCode code) {
 }
 
 std::string one_line(std::string text) {
-  constexpr size_t kMost = 2000;
+  constexpr size_t kMost = 2000, kEnd = 500;
   if (text.size() > kMost) {
-    size_t cut = kMost;
-    while (cut > 0 && (text[cut] & 0xC0) == 0x80) --cut;  // not inside a UTF-8 character
-    text.resize(cut);
-    text += "…";
+    // The middle goes: what is wrong stands at the end. Never inside a UTF-8 character.
+    const auto is_inside = [&](size_t at) { return at < text.size() && (text[at] & 0xC0) == 0x80; };
+    size_t begin = kMost - kEnd, end = text.size() - kEnd;
+    while (begin > 0 && is_inside(begin)) --begin;
+    while (is_inside(end)) ++end;
+    text.replace(begin, end - begin, "…");
   }
   for (char& c : text) {
     if ((c >= 0 && c < ' ') || c == 0x7F) c = '?';

@@ -151,6 +151,7 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> file, const std::
   if (header_bytes > file.size() - 8) {
     reject(where, "truncated: header of {} bytes in a file of {}", header_bytes, file.size());
   }
+  if (header_bytes == 0) reject(where, "the header is empty, expected an object");
   const std::string_view text(reinterpret_cast<const char*>(file.data()) + 8, header_bytes);
   const Json json = parse_json(text, where + ": the header", ErrorCode::kBadCheckpoint);
   if (!json.is_object()) {

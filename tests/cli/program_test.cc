@@ -86,7 +86,7 @@ TEST(Program, AFullOrClosedStreamIsAFailureAndNeverACrash) {
 }
 
 TEST(Program, OddWordsStillGetOneLine) {
-  expect_one_line_error(run("$(printf 'a\\nb\\033[31m')"), 2, "no command 'a?b?[31m'");
+  expect_one_line_error(run("\"$(printf 'a\\nb\\033[31m')\""), 2, "no command 'a?b?[31m'");
   expect_one_line_error(run("info ''"), 2, "the path is empty");
   expect_one_line_error(run("info " + std::string(5000, 'A')), 1, "not a folder");
   const TemporaryFolder folder;

@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 
+#include "core/json.h"
 #include "expect_error.h"
 
 namespace freeformer {
@@ -60,11 +61,15 @@ TEST(OneLine, ShowsControlCharactersAsQuestionMarks) {
   EXPECT_EQ(one_line("a\r\n\t\x1B[2J\x7F" + std::string(1, '\0')), "a????[2J??");
 }
 
-TEST(OneLine, CutsALongTextBetweenCharacters) {
-  EXPECT_EQ(one_line(std::string(2001, 'x')), std::string(2000, 'x') + "…");
-  for (size_t before = 1996; before <= 2000; ++before) {
-    const std::string text(before, 'x');
-    EXPECT_EQ(one_line(text + "😀😀"), text + (before == 1996 ? "😀…" : "…"));  // 4 bytes each
+TEST(OneLine, CutsALongTextInItsMiddleBetweenCharacters) {
+  EXPECT_EQ(one_line("a" + std::string(2000, 'x') + "b"),
+            "a" + std::string(1499, 'x') + "…" + std::string(499, 'x') + "b");
+  for (size_t before = 0; before < 4; ++before) {
+    std::string text(before, 'x');
+    for (int i = 0; i < 1000; ++i) text += "é…😀";
+    const std::string cut = one_line(text);
+    EXPECT_LE(cut.size(), 2010u);
+    EXPECT_EQ(find_invalid_utf8(cut), std::string::npos) << before;
   }
 }
 

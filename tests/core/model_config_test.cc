@@ -249,7 +249,9 @@ struct Mistake {
       : Mistake(std::move(case_name), json.dump(), std::move(expected_words)) {}
 };
 
-void PrintTo(const Mistake& mistake, std::ostream* out) { *out << mistake.text.substr(0, 400); }
+std::ostream& operator<<(std::ostream& out, const Mistake& mistake) {
+  return out << mistake.text.substr(0, 400);
+}
 
 const std::vector<Mistake>& mistakes() {
   using Text = std::string;

@@ -75,7 +75,7 @@ struct Lie {
   std::string words;  // in this case's message and in no other's
 };
 
-void PrintTo(const Lie& lie, std::ostream* out) { *out << lie.words; }
+std::ostream& operator<<(std::ostream& out, const Lie& lie) { return out << lie.words; }
 
 const std::vector<Lie>& lies() {
   static const std::vector<Lie> all = {
@@ -90,7 +90,7 @@ const std::vector<Lie>& lies() {
        "truncated: header of 100000000 bytes in a file of 10"},
       {"HeaderOneByteBeyondTheFile", little_endian(3) + "{}",
        "truncated: header of 3 bytes in a file of 10"},
-      {"NoHeader", little_endian(0), "unexpected end of input; expected '[', '{', or a literal"},
+      {"NoHeader", little_endian(0), "the header is empty"},
 
       // The header's text.
       {"NotUtf8", file_of("{\"\xFF\":1}"), "the header is not UTF-8: bad byte at offset 2"},
