@@ -10,7 +10,7 @@ target_compile_options(freeformer_options INTERFACE
   $<$<BOOL:${FREEFORMER_WERROR}>:-Werror>)
 if(FREEFORMER_SANITIZE)
   target_compile_options(freeformer_options INTERFACE
-    -fsanitize=${FREEFORMER_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g)
+    -fsanitize=${FREEFORMER_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g1)
   target_link_options(freeformer_options INTERFACE -fsanitize=${FREEFORMER_SANITIZE})
 endif()
 

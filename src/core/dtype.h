@@ -1,4 +1,4 @@
-// The element types of safetensors, by the format's own names.
+// The element types of safetensors, by the format's own names and in its own order: narrow to wide.
 #pragma once
 
 #include <cstdint>

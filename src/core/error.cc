@@ -2,6 +2,8 @@
 
 #include <string_view>
 
+#include "core/utf8.h"
+
 namespace freeformer {
 
 const char* name(ErrorCode code) {
@@ -34,8 +36,17 @@ std::string one_line(std::string text) {
     while (is_inside(end)) ++end;
     text.replace(begin, end - begin, "…");
   }
-  for (char& c : text) {
-    if ((c >= 0 && c < ' ') || c == 0x7F) c = '?';
+  for (size_t bad; (bad = find_invalid_utf8(text)) != text.npos;) text[bad] = '?';
+  for (size_t i = 0; i < text.size(); ++i) {
+    const std::string_view rest = std::string_view(text).substr(i);
+    const bool is_control = (text[i] >= 0 && text[i] < ' ') || text[i] == 0x7F;
+    // U+0080 to U+009F: U+009B starts a terminal's escape sequence as ESC [ does.
+    const bool is_c1 = rest.size() > 1 && text[i] == '\xC2' && uint8_t(text[i + 1]) < 0xA0;
+    const bool is_line_separator =
+        rest.starts_with("\xE2\x80\xA8") || rest.starts_with("\xE2\x80\xA9");
+    if (is_control || is_c1 || is_line_separator) {
+      text.replace(i, is_control ? 1 : is_c1 ? 2 : 3, "?");
+    }
   }
   return text;
 }

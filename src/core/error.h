@@ -31,8 +31,8 @@ class Error : public std::runtime_error {
   ErrorCode code_;
 };
 
-// One line that a terminal can show whatever a file or a request smuggled into it: control
-// characters become '?', and a text over 2,000 bytes loses its middle.
+// One line of UTF-8 that a terminal can show whatever a file or a request smuggled into it: control
+// characters and broken bytes become '?', and a text over 2,000 bytes loses its middle.
 std::string one_line(std::string text);
 
 // fail(ErrorCode::kIo, "cannot open {}: {}", path, reason): formats and throws.

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -94,8 +95,12 @@ std::string read_text_file(const std::filesystem::path& path, size_t limit) {
 
 void write_file_atomically(const std::filesystem::path& path,
                            const std::vector<std::span<const std::byte>>& pieces) {
+  static std::atomic<int> counter = 0;  // two threads may write the same file
   std::filesystem::path temporary = path;
-  temporary += ".tmp-" + std::to_string(getpid());
+  temporary += fmt::format(".tmp-{}-{}", getpid(), ++counter);
+  // Opened first: once the file is replaced, nothing may fail that could have failed before.
+  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  const Descriptor directory(folder, O_RDONLY | O_DIRECTORY, "open the folder");
   try {
     Descriptor file(temporary, O_WRONLY | O_CREAT | O_TRUNC, "create");
     for (std::span<const std::byte> piece : pieces) {
@@ -116,8 +121,6 @@ void write_file_atomically(const std::filesystem::path& path,
     throw;
   }
   // The rename itself must survive a power cut.
-  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
-  const Descriptor directory(folder, O_RDONLY | O_DIRECTORY, "open the folder of");
   if (fsync(directory.get()) != 0 && errno != EINVAL) fail_io(folder, "sync", errno);
 }
 

@@ -11,7 +11,8 @@ constexpr size_t kMaxDepth = 128;  // serde_json's limit too
 // the one with a callback takes quadratic time on long arrays.
 class StrictBuilder : public nlohmann::json_sax<Json> {
  public:
-  StrictBuilder(const std::string& where, ErrorCode code) : where_(where), code_(code) {}
+  StrictBuilder(const std::string& where, ErrorCode code, size_t max_values)
+      : where_(where), code_(code), max_values_(max_values) {}
 
   Json root;
 
@@ -40,6 +41,7 @@ class StrictBuilder : public nlohmann::json_sax<Json> {
 
  private:
   Json* place(Json value) {
+    if (++values_ > max_values_) fail(code_, "{} holds over {} values", where_, max_values_);
     if (open_.empty()) return &(root = std::move(value));
     if (open_.back()->is_array()) return &open_.back()->emplace_back(std::move(value));
     return &(*slot_ = std::move(value));
@@ -62,37 +64,16 @@ class StrictBuilder : public nlohmann::json_sax<Json> {
 
   const std::string& where_;
   ErrorCode code_;
+  size_t max_values_;
   std::vector<Json*> open_;  // the containers we are in, outermost first
-  Json* slot_ = nullptr;     // where the next value of the innermost object goes
+  size_t values_ = 0;
+  Json* slot_ = nullptr;  // where the next value of the innermost object goes
 };
 
 }  // namespace
 
-size_t find_invalid_utf8(std::string_view text) {
-  const auto* bytes = reinterpret_cast<const unsigned char*>(text.data());
-  for (size_t i = 0; i < text.size();) {
-    const unsigned lead = bytes[i];
-    const size_t length = lead < 0x80           ? 1
-                          : (lead >> 5) == 0x06 ? 2
-                          : (lead >> 4) == 0x0E ? 3
-                          : (lead >> 3) == 0x1E ? 4
-                                                : 0;
-    if (length == 0 || i + length > text.size()) return i;
-    unsigned point = length == 1 ? lead : lead & (0x7Fu >> length);
-    for (size_t j = 1; j < length; ++j) {
-      if ((bytes[i + j] & 0xC0) != 0x80) return i;
-      point = point << 6 | (bytes[i + j] & 0x3F);
-    }
-    constexpr unsigned kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
-    if (point < kSmallest[length] || point > 0x10FFFF || (point >= 0xD800 && point < 0xE000)) {
-      return i;
-    }
-    i += length;
-  }
-  return std::string_view::npos;
-}
-
-Json parse_json(std::string_view text, const std::string& where, ErrorCode code) {
+Json parse_json(std::string_view text, const std::string& where, ErrorCode code,
+                size_t max_values) {
   if (const size_t at = find_invalid_utf8(text); at != text.npos) {
     fail(code, "{} is not UTF-8: bad byte at offset {}", where, at);
   }
@@ -103,7 +84,7 @@ Json parse_json(std::string_view text, const std::string& where, ErrorCode code)
   if (text.starts_with("\xEF\xBB\xBF")) {
     fail(code, "{} is not JSON: it starts with a byte-order mark", where);
   }
-  StrictBuilder builder(where, code);
+  StrictBuilder builder(where, code, max_values);
   Json::sax_parse(text.begin(), text.end(), &builder);
   return std::move(builder.root);
 }

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/utf8.h"
 
 namespace freeformer {
 
@@ -16,13 +17,13 @@ using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;
 
 // `where` opens the error message ("model.safetensors: header"); `code` is the error's code.
-Json parse_json(std::string_view text, const std::string& where, ErrorCode code);
+// A value takes 100 bytes of memory and as little as three of text: a hundred megabytes of "{},"
+// are a bomb. The longest honest safetensors header has two thirds of the default limit.
+Json parse_json(std::string_view text, const std::string& where, ErrorCode code,
+                size_t max_values = 16'000'000);
 
 // The text of a document whose strings may hold anything, a path that is not UTF-8 for one.
 std::string to_text(const OrderedJson& json, int indent = -1);
-
-// Position of the first byte that is not UTF-8, or npos.
-size_t find_invalid_utf8(std::string_view text);
 
 // "a string", "an array", … : what was found, for messages.
 const char* describe_type(const Json& value);

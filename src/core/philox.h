@@ -42,7 +42,7 @@ class RandomSource {
  public:
   RandomSource(uint64_t seed, RandomStream stream) : seed_(seed), stream_(stream) {}
 
-  // Four numbers at once: index counts blocks of four.
+  // Four numbers at once: index counts blocks of four and is below 2^24.
   PhiloxBlock block(uint64_t sequence, uint32_t position, uint32_t index) const {
     return philox({uint32_t(sequence), uint32_t(sequence >> 32), position,
                    uint32_t(stream_) << 24 | (index & 0xFFFFFF)},

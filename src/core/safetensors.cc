@@ -218,11 +218,14 @@ std::span<const std::byte> SafetensorsFile::data(const TensorInfo& tensor) const
 
 void write_safetensors(const std::filesystem::path& path, std::vector<TensorToWrite> tensors,
                        const std::map<std::string, std::string>& metadata) {
-  // Widest first, so that every tensor is aligned to its element size; then by name.
+  // The reference's order, by dtype: widest first, so that every tensor is aligned to its element
+  // size. Then by name.
   std::sort(tensors.begin(), tensors.end(), [](const TensorToWrite& a, const TensorToWrite& b) {
-    const int bits_a = bit_size(a.dtype), bits_b = bit_size(b.dtype);
-    return bits_a != bits_b ? bits_a > bits_b : a.name < b.name;
+    return a.dtype != b.dtype ? a.dtype > b.dtype : a.name < b.name;
   });
+  for (const auto& [key, value] : metadata) {
+    FF_CHECK(find_invalid_utf8(key + value) == std::string::npos);
+  }
   OrderedJson header = OrderedJson::object();
   if (!metadata.empty()) header[kMetadataKey] = metadata;
   std::vector<std::span<const std::byte>> pieces(1);  // the header's place
@@ -230,8 +233,7 @@ void write_safetensors(const std::filesystem::path& path, std::vector<TensorToWr
   for (const TensorToWrite& tensor : tensors) {
     uint64_t bits = uint64_t(bit_size(tensor.dtype));
     for (const int64_t size : tensor.shape) {
-      FF_CHECK(size >= 0);
-      bits *= uint64_t(size);
+      FF_CHECK(size >= 0 && !__builtin_mul_overflow(bits, uint64_t(size), &bits));
     }
     FF_CHECK(bits == 8 * tensor.data.size());
     FF_CHECK(find_invalid_utf8(tensor.name) == std::string::npos);

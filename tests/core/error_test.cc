@@ -61,6 +61,11 @@ TEST(OneLine, ShowsControlCharactersAsQuestionMarks) {
   EXPECT_EQ(one_line("a\r\n\t\x1B[2J\x7F" + std::string(1, '\0')), "a????[2J??");
 }
 
+TEST(OneLine, ShowsBrokenTextAndTheControlsOfUnicodeAsQuestionMarks) {
+  EXPECT_EQ(one_line("a\xC3 b\xFF\xFE"), "a? b??");
+  EXPECT_EQ(one_line("\u009B2J|\u0085|\u2028|\u2029|\u00A0"), "?2J|?|?|?|\u00A0");
+}
+
 TEST(OneLine, CutsALongTextInItsMiddleBetweenCharacters) {
   EXPECT_EQ(one_line("a" + std::string(2000, 'x') + "b"),
             "a" + std::string(1499, 'x') + "…" + std::string(499, 'x') + "b");

@@ -156,7 +156,7 @@ TEST(WriteFileAtomically, WritesBesideTheWorkingFolder) {
 
 TEST(WriteFileAtomically, RefusesAMissingFolder) {
   const TemporaryFolder folder;
-  EXPECT_FREEFORMER_ERROR(ErrorCode::kIo, "cannot create: No such file",
+  EXPECT_FREEFORMER_ERROR(ErrorCode::kIo, "cannot open the folder: No such file",
                           write_file_atomically(folder.path() / "none" / "a", "text"));
   EXPECT_EQ(names_in(folder.path()), Names{});
 }

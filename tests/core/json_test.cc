@@ -128,6 +128,12 @@ TEST(ParseJson, TakesTimeInProportionToTheText) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
 }
 
+TEST(ParseJson, RefusesMoreValuesThanTheLimit) {
+  EXPECT_EQ(parse_json("[1, {\"a\": 2}]", "a.json", ErrorCode::kIo, 4).size(), 2u);
+  EXPECT_FREEFORMER_ERROR(ErrorCode::kIo, "a.json holds over 3 values",
+                          parse_json("[1, {\"a\": 2}]", "a.json", ErrorCode::kIo, 3));
+}
+
 TEST(ParseJson, AMessageIsOneLineWhateverTheText) {
   expect_refused(R"({"a\n\u001b[2J": 1, "a\n\u001b[2J": 2})", "the key 'a??[2J' twice");
   const std::string key(100'000, 'k');

@@ -427,7 +427,7 @@ TEST(WriteSafetensors, TheReaderFindsWhatWasWritten) {
   EXPECT_EQ(file.find("other"), nullptr);
 }
 
-TEST(WriteSafetensors, LaysOutTheWidestElementsFirstThenByName) {
+TEST(WriteSafetensors, LaysTensorsOutByDtypeWidestFirstThenByName) {
   const TemporaryFolder folder;
   write_safetensors(folder.path() / "m", tensors_of_many_dtypes().list);
   const SafetensorsFile file(folder.path() / "m");
@@ -436,8 +436,9 @@ TEST(WriteSafetensors, LaysOutTheWidestElementsFirstThenByName) {
     // An empty tensor shares its offset with the next, so its place says nothing.
     if (tensor.begin != tensor.end) order.push_back(tensor.name);
   }
-  EXPECT_EQ(order, (std::vector<std::string>{"doubles", "a.floats", "b.floats", "f16 \"quoted\\ é",
-                                             "halves", "bytes", "flags", "tiny"}));
+  // BF16 comes after F16, U8 after BOOL.
+  EXPECT_EQ(order, (std::vector<std::string>{"doubles", "a.floats", "b.floats", "halves",
+                                             "f16 \"quoted\\ é", "bytes", "tiny", "flags"}));
 }
 
 TEST(WriteSafetensors, AlignsHeaderAndData) {
@@ -536,6 +537,10 @@ TEST(WriteSafetensors, ChecksItsCaller) {
                           write({{std::string("a\0b", 3), DType::kF32, {2}, bytes}}));
   EXPECT_FREEFORMER_ERROR(ErrorCode::kInternal, "core/safetensors.cc",
                           write({{"\xFF", DType::kF32, {2}, bytes}}));
+  EXPECT_FREEFORMER_ERROR(ErrorCode::kInternal, "core/safetensors.cc",
+                          write({{"t", DType::kU8, {int64_t{1} << 61}, {}}}));
+  EXPECT_FREEFORMER_ERROR(ErrorCode::kInternal, "core/safetensors.cc",
+                          write_safetensors(folder.path() / "m", {}, {{"a", "\xFF"}}));
   EXPECT_TRUE(fs::is_empty(folder.path()));
 }
 

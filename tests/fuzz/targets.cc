@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/model_config.h"
 #include "core/safetensors.h"
+#include "core/utf8.h"
 
 namespace freeformer {
 namespace {
@@ -34,6 +35,7 @@ auto accepted(ErrorCode code, Parse parse) -> std::optional<decltype(parse())> {
     require(message.starts_with(kWhere), "a refusal names the file first");
     require(message.size() < 2100 && message.find_first_of("\r\n\x1B") == message.npos,
             "a refusal is one line");
+    require(find_invalid_utf8(message) == message.npos, "a refusal is text");
     return std::nullopt;
   }
 }
