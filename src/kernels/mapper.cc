@@ -17,8 +17,8 @@
 namespace freeformer::kernels {
 namespace {
 
-constexpr int kTileBits = 9;          // codes of one GEMM: a tile of W stays in the L2 cache
-constexpr int kFoldBits = 9;          // bits folded at once: values and weights stay in L1
+// Codes of one GEMM, folded at once: a tile of W stays in the L2 cache, a token's part of v in L1.
+constexpr int kTileBits = 9;
 constexpr int64_t kTokenChunk = 128;  // tokens of one GEMM
 // Tokens of one pass over the table, so that the workspace stays small whatever M is.
 constexpr int64_t kMaxPassBytes = int64_t{16} << 20;
@@ -36,31 +36,31 @@ void forward(const T* table_CD, const int64_t* codes_M, int64_t M, int64_t D, T*
 struct ThreadWorkspace {
   std::vector<float> v;           // [kTokenChunk, tile]: W_d · g of one tile
   std::vector<float> wide_table;  // [tile, D]: the tile in fp32, where bf16 is not native
+  std::vector<float> wide_grad;   // [kTokenChunk, D]: likewise
   std::vector<float> heap, high_heap, scratch;
   std::unique_ptr<GemmNT> gemm, last_gemm;  // for a whole chunk, for the last and shorter one
 
   int64_t bytes() const {
-    const size_t floats =
-        v.size() + wide_table.size() + heap.size() + high_heap.size() + scratch.size();
+    const size_t floats = v.size() + wide_table.size() + wide_grad.size() + heap.size() +
+                          high_heap.size() + scratch.size();
     return int64_t(floats * sizeof(float)) + (gemm ? gemm->workspace_bytes() : 0) +
            (last_gemm ? last_gemm->workspace_bytes() : 0);
   }
 };
 
-// One pass: at most kMaxPassBytes of gradients. T is the type the GEMM runs in.
+// One pass over the table. T is the type the GEMM runs in: Table, or float to widen to.
 template <typename T, typename Table>
 class Pass {
  public:
-  Pass(const float* logits_MZ, const Table* table_CD, const T* grad_MD, int64_t M, int64_t D, int Z,
-       float* d_logits_MZ)
+  Pass(const float* logits_MZ, const Table* table_CD, const Table* grad_MD, int64_t M, int64_t D,
+       int Z, float* d_logits_MZ)
       : table_CD_(table_CD),
         grad_MD_(grad_MD),
         M_(M),
         D_(D),
         Z_(Z),
         tile_bits_(std::min(Z, kTileBits)),
-        fold_bits_(std::min(Z, kFoldBits)),
-        prefixes_(code_count(Z - fold_bits_)),
+        prefixes_(code_count(Z - tile_bits_)),
         p_(size_t(M * Z)),
         q_(size_t(M * Z)),
         folded_(size_t(M * prefixes_)),
@@ -90,10 +90,13 @@ class Pass {
     constexpr GemmType kType = sizeof(T) == 2 ? GemmType::kBF16 : GemmType::kF32;
     ThreadWorkspace work;
     work.v.resize(size_t(std::min(kTokenChunk, end - begin) * tile));
-    if constexpr (!std::is_same_v<T, Table>) work.wide_table.resize(size_t(tile * D_));
-    work.heap.resize(size_t(code_count(fold_bits_)));
+    if constexpr (!std::is_same_v<T, Table>) {
+      work.wide_table.resize(size_t(tile * D_));
+      work.wide_grad.resize(size_t(std::min(kTokenChunk, end - begin) * D_));
+    }
+    work.heap.resize(size_t(code_count(tile_bits_)));
     work.high_heap.resize(size_t(2 * prefixes_));
-    work.scratch.resize(size_t(std::max(code_count(fold_bits_), prefixes_)));
+    work.scratch.resize(size_t(std::max(code_count(tile_bits_), prefixes_)));
     if (end - begin >= kTokenChunk) {
       work.gemm = std::make_unique<GemmNT>(kTokenChunk, tile, D_, kType);
     }
@@ -101,11 +104,11 @@ class Pass {
       work.last_gemm = std::make_unique<GemmNT>(rest, tile, D_, kType);
     }
     for (int64_t code = 0; code < code_count(Z_); code += tile) {
-      const T* tile_D = tile_of_table(code, tile, work);
+      const T* tile_D = in_gemm_type(table_CD_ + code * D_, tile, work.wide_table);
       for (int64_t m = begin; m < end; m += kTokenChunk) {
         const int64_t tokens = std::min(kTokenChunk, end - m);
         (tokens == kTokenChunk ? work.gemm : work.last_gemm)
-            ->run(grad_MD_ + m * D_, tile_D, work.v.data());
+            ->run(in_gemm_type(grad_MD_ + m * D_, tokens, work.wide_grad), tile_D, work.v.data());
         for (int64_t i = 0; i < tokens; ++i)
           fold_tile(m + i, code, &work.v[size_t(i * tile)], work);
       }
@@ -114,13 +117,14 @@ class Pass {
     return work.bytes();
   }
 
-  const T* tile_of_table(int64_t code, int64_t tile, ThreadWorkspace& work) const {
-    const Table* rows = table_CD_ + code * D_;
+  // The rows themselves, or a copy in `wide`. Widening a chunk of gradients again for every tile
+  // costs a percent of the GEMM, and saves a buffer for all of them.
+  const T* in_gemm_type(const Table* rows, int64_t count, std::vector<float>& wide) const {
     if constexpr (std::is_same_v<T, Table>) {
       return rows;
     } else {
-      widen(rows, tile * D_, work.wide_table.data());
-      return work.wide_table.data();
+      widen(rows, count * D_, wide.data());
+      return wide.data();
     }
   }
 
@@ -128,19 +132,17 @@ class Pass {
   void fold_tile(int64_t m, int64_t code, const float* v, ThreadWorkspace& work) {
     const float* p = &p_[size_t(m * Z_)];
     const float* q = &q_[size_t(m * Z_)];
-    bit_probability_heap(p, q, fold_bits_, work.heap.data());
-    for (int64_t low = 0; low < code_count(tile_bits_); low += code_count(fold_bits_)) {
-      const int64_t prefix = (code + low) >> fold_bits_;
-      folded_[size_t(m * prefixes_ + prefix)] =
-          fold_bits(v + low, fold_bits_, p, q, work.heap.data(), prefix_probability(m, prefix),
-                    work.scratch.data(), d_logits_MZ_ + m * Z_);
-    }
+    bit_probability_heap(p, q, tile_bits_, work.heap.data());
+    const int64_t prefix = code >> tile_bits_;
+    folded_[size_t(m * prefixes_ + prefix)] =
+        fold_bits(v, tile_bits_, p, q, work.heap.data(), prefix_probability(m, prefix),
+                  work.scratch.data(), d_logits_MZ_ + m * Z_);
   }
 
   float prefix_probability(int64_t m, int64_t prefix) const {
     float probability = 1.0f;
-    for (int h = fold_bits_; h < Z_; ++h) {
-      const bool set = prefix >> (h - fold_bits_) & 1;
+    for (int h = tile_bits_; h < Z_; ++h) {
+      const bool set = prefix >> (h - tile_bits_) & 1;
       probability *= (set ? p_ : q_)[size_t(m * Z_ + h)];
     }
     return probability;
@@ -151,19 +153,19 @@ class Pass {
     const float* p = &p_[size_t(m * Z_)];
     const float* q = &q_[size_t(m * Z_)];
     float* d_logits = d_logits_MZ_ + m * Z_;
-    if (const int high_bits = Z_ - fold_bits_; high_bits > 0) {
-      bit_probability_heap(p + fold_bits_, q + fold_bits_, high_bits, work.high_heap.data());
-      fold_bits(&folded_[size_t(m * prefixes_)], high_bits, p + fold_bits_, q + fold_bits_,
-                work.high_heap.data(), 1.0f, work.scratch.data(), d_logits + fold_bits_);
+    if (const int high_bits = Z_ - tile_bits_; high_bits > 0) {
+      bit_probability_heap(p + tile_bits_, q + tile_bits_, high_bits, work.high_heap.data());
+      fold_bits(&folded_[size_t(m * prefixes_)], high_bits, p + tile_bits_, q + tile_bits_,
+                work.high_heap.data(), 1.0f, work.scratch.data(), d_logits + tile_bits_);
     }
     for (int h = 0; h < Z_; ++h) d_logits[h] *= p[h] * q[h];
   }
 
   const Table* table_CD_;
-  const T* grad_MD_;
+  const Table* grad_MD_;
   int64_t M_, D_;
-  int Z_, tile_bits_, fold_bits_;
-  int64_t prefixes_;           // settings of the bits above fold_bits_
+  int Z_, tile_bits_;
+  int64_t prefixes_;           // settings of the bits above tile_bits_
   std::vector<float> p_, q_;   // [M, Z]
   std::vector<float> folded_;  // [M, prefixes]: E[v] over the low bits
   float* d_logits_MZ_;
@@ -174,37 +176,21 @@ int64_t backward_logits(const float* logits_MZ, const Table* table_CD, const Tab
                         int64_t M, int64_t D, int Z, float* d_logits_MZ) {
   FF_CHECK(Z >= 1 && Z <= kMaxLatentBits);
   active_isa();
-  const bool widen_first = sizeof(Table) == 2 && !has_native_bf16();
-  const int64_t floats_per_token =
-      (widen_first ? D : 0) + 2 * Z + code_count(std::max(0, Z - kFoldBits));
+  const int64_t floats_per_token = 2 * Z + code_count(std::max(0, Z - kTileBits));
   const int64_t affordable = kMaxPassBytes / (floats_per_token * int64_t(sizeof(float)));
   const int64_t pass_tokens =
       std::max<int64_t>(thread_count(), affordable / kTokenChunk) * kTokenChunk;
-  std::vector<float> wide_grad;
   int64_t most_bytes = 0;
   for (int64_t m = 0; m < M; m += pass_tokens) {
     const int64_t tokens = std::min(pass_tokens, M - m);
-    const float* logits = logits_MZ + m * Z;
-    const Table* grad = grad_MD + m * D;
-    float* d_logits = d_logits_MZ + m * Z;
-    int64_t bytes = 0;
-    if constexpr (sizeof(Table) == 2) {
-      if (widen_first) {
-        wide_grad.resize(size_t(tokens * D));
-        parallel_for(tokens, kTokenChunk, [&](int64_t begin, int64_t end) {
-          widen(grad + begin * D, (end - begin) * D, wide_grad.data() + begin * D);
-        });
-        bytes =
-            Pass<float, Table>(logits, table_CD, wide_grad.data(), tokens, D, Z, d_logits).run();
-      } else {
-        bytes = Pass<Table, Table>(logits, table_CD, grad, tokens, D, Z, d_logits).run();
-      }
-    } else {
-      bytes = Pass<float, float>(logits, table_CD, grad, tokens, D, Z, d_logits).run();
-    }
-    most_bytes = std::max(most_bytes, bytes);
+    const auto pass = [&]<typename GemmOperand>(GemmOperand) {
+      return Pass<GemmOperand, Table>(logits_MZ + m * Z, table_CD, grad_MD + m * D, tokens, D, Z,
+                                      d_logits_MZ + m * Z)
+          .run();
+    };
+    most_bytes = std::max(most_bytes, has_native_bf16() ? pass(Table()) : pass(float()));
   }
-  return most_bytes + int64_t(wide_grad.size() * sizeof(float));
+  return most_bytes;
 }
 
 template <typename T>
