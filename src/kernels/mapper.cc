@@ -109,8 +109,9 @@ class Pass {
         const int64_t tokens = std::min(kTokenChunk, end - m);
         (tokens == kTokenChunk ? work.gemm : work.last_gemm)
             ->run(in_gemm_type(grad_MD_ + m * D_, tokens, work.wide_grad), tile_D, work.v.data());
-        for (int64_t i = 0; i < tokens; ++i)
+        for (int64_t i = 0; i < tokens; ++i) {
           fold_tile(m + i, code, &work.v[size_t(i * tile)], work);
+        }
       }
     }
     for (int64_t m = begin; m < end; ++m) finish_token(m, work);

@@ -21,6 +21,16 @@ AttentionContext attention_context(const Batch& batch, const ModelConfig& config
           layout.runs_BT};
 }
 
+// z ~ Q(z | tokens), or P(z), or the caller's.
+Tensor draw_codes(const LatentSource& source, const Tensor& bit_logits_BTZ) {
+  if (source.codes_BT().defined()) return source.codes_BT();
+  const Tensor& uniforms_BTZ = source.uniforms_BTZ();
+  FF_CHECK(uniforms_BTZ.defined());
+  // The prior is the posterior of an encoder that has nothing to say: all logits are zero.
+  return ops::sample_codes(
+      source.reads_tokens() ? bit_logits_BTZ.detach() : at::zeros_like(uniforms_BTZ), uniforms_BTZ);
+}
+
 }  // namespace
 
 LatentSource LatentSource::posterior(Tensor uniforms_BTZ) {
@@ -97,14 +107,8 @@ ForwardResult FreeTransformerImpl::forward(const Batch& batch, const LatentSourc
   if (Latent& latent = model->latent; latent.is_empty()) {
     x_BTD = layer(middle)(x_BTD, x_BTD, context);
   } else {
-    // z ~ Q(z | tokens) from the encoder, or P(z), or the caller's.
-    FF_CHECK(source.codes_BT().defined() || source.uniforms_BTZ().defined());
     if (source.reads_tokens()) result.bit_logits_BTZ = latent->bit_logits(x_BTD, context);
-    result.codes_BT =
-        source.codes_BT().defined() ? source.codes_BT()
-        : source.reads_tokens()
-            ? ops::sample_codes(result.bit_logits_BTZ.detach(), source.uniforms_BTZ())
-            : ops::sample_codes(at::zeros_like(source.uniforms_BTZ()), source.uniforms_BTZ());
+    result.codes_BT = draw_codes(source, result.bit_logits_BTZ);
     const Tensor r_BTD =
         ops::binary_mapper(result.bit_logits_BTZ, result.codes_BT, latent->post_sampler->weight);
     // Queries from X, keys and values from X + R; the residual stream stays X.
