@@ -33,7 +33,7 @@ void prepare_torch() {
   std::call_once(warned, [] {
     if (!is_reference_blas(torch_blas())) return;
     log(LogLevel::kWarn, "torch",
-        "LibTorch runs on the reference BLAS ({}), about 80 times slower than this machine can. "
+        "LibTorch runs on the reference BLAS ({}), many times slower than this machine can. "
         "Remedy: {}",
         torch_blas(), kFastBlasRemedy);
   });
