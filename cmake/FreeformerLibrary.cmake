@@ -6,7 +6,7 @@ add_library(freeformer_options INTERFACE)
 target_compile_options(freeformer_options INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wcast-qual -Wmissing-declarations
   # GCC 12 warns of its own std::string when it is inlined (bugs 105329, 105651).
-  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict;-Wno-array-bounds;-Wno-stringop-overflow>
+  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict;-Wno-array-bounds;-Wno-stringop-overflow;-Wno-stringop-overread>
   $<$<BOOL:${FREEFORMER_WERROR}>:-Werror>)
 if(FREEFORMER_SANITIZE)
   target_compile_options(freeformer_options INTERFACE

@@ -77,6 +77,10 @@ int choose_and_run(const std::vector<std::string>& arguments) {
 
 const std::vector<Command>& commands() {
   static const std::vector<Command> table = {
+      {"train", "train a model from one settings file; goes on where it was stopped", run_train},
+      {"generate", "continue a prompt, with codes from where you say", run_generate},
+      {"encode", "what the encoder reads into a text: codes, bits, KL", run_encode},
+      {"likelihood", "how likely a text is, honestly: ELBO, IWAE, prior", run_likelihood},
       {"info", "what this machine offers, and what a checkpoint holds", run_info},
       {"selftest", "compare this build with an independent reference", run_selftest},
       {"bench", "measure this build beside the machine's own limits", run_bench},

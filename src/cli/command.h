@@ -22,6 +22,10 @@ struct Command {
 
 const std::vector<Command>& commands();
 
+int run_train(const std::vector<std::string>& arguments);
+int run_generate(const std::vector<std::string>& arguments);
+int run_encode(const std::vector<std::string>& arguments);
+int run_likelihood(const std::vector<std::string>& arguments);
 int run_info(const std::vector<std::string>& arguments);
 int run_selftest(const std::vector<std::string>& arguments);
 int run_bench(const std::vector<std::string>& arguments);

@@ -151,4 +151,34 @@ uint64_t Checkpoint::total_bytes() const {
   return bytes;
 }
 
+void write_checkpoint(const std::filesystem::path& folder, const ModelConfig& config,
+                      std::vector<TensorToWrite> tensors, uint64_t shard_bytes) {
+  std::filesystem::create_directories(folder);
+  // In the order given, which is the forward pass's: a reader of one shard gets whole layers.
+  std::vector<std::vector<TensorToWrite>> shards(1);
+  uint64_t total = 0, in_shard = 0;
+  for (TensorToWrite& tensor : tensors) {
+    if (in_shard > 0 && in_shard + tensor.data.size() > shard_bytes) {
+      shards.emplace_back();
+      in_shard = 0;
+    }
+    in_shard += tensor.data.size();
+    total += tensor.data.size();
+    shards.back().push_back(std::move(tensor));
+  }
+  if (shards.size() == 1) {
+    write_safetensors(folder / "model.safetensors", std::move(shards[0]));
+  } else {
+    OrderedJson index;
+    index["metadata"]["total_size"] = total;
+    for (size_t i = 0; i < shards.size(); ++i) {
+      const auto file = fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
+      for (const TensorToWrite& tensor : shards[i]) index["weight_map"][tensor.name] = file;
+      write_safetensors(folder / file, std::move(shards[i]));
+    }
+    write_file_atomically(folder / "model.safetensors.index.json", to_text(index, 2) + "\n");
+  }
+  write_file_atomically(folder / "config.json", write_model_config(config));
+}
+
 }  // namespace freeformer

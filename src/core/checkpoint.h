@@ -1,5 +1,5 @@
-// A checkpoint folder in Hugging Face layout, opened for reading: config.json and model.safetensors
-// (or shards with model.safetensors.index.json). Opening it proves that every tensor the
+// A checkpoint folder in Hugging Face layout: config.json and model.safetensors (or shards with
+// model.safetensors.index.json). Opening it proves that every tensor the
 // config promises is there with its shape, and that nothing else is.
 #pragma once
 
@@ -41,5 +41,10 @@ class Checkpoint {
   std::vector<SafetensorsFile> shards_;
   std::map<std::string, size_t, std::less<>> shard_of_;  // tensor name -> index into shards_
 };
+
+// Writes config.json and the weights: model.safetensors, or shards with an index where they are
+// over `shard_bytes` (Hugging Face's limit). Each file appears whole or not at all.
+void write_checkpoint(const std::filesystem::path& folder, const ModelConfig& config,
+                      std::vector<TensorToWrite> tensors, uint64_t shard_bytes = 5'000'000'000);
 
 }  // namespace freeformer

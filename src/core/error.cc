@@ -18,6 +18,8 @@ const char* name(ErrorCode code) {
       return "io";
     case ErrorCode::kUnsupported:
       return "unsupported";
+    case ErrorCode::kDiverged:
+      return "diverged";
     case ErrorCode::kCapacity:
       return "capacity";
     case ErrorCode::kInternal:

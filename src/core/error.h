@@ -17,6 +17,7 @@ enum class ErrorCode {
   kIo,               // the operating system said no
   kUnsupported,      // valid, but not for this build or this machine
   kCapacity,         // valid, but too large for a stated limit
+  kDiverged,         // training reached a loss that is not a number
   kInternal,         // a bug in Freeformer
 };
 

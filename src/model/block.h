@@ -39,23 +39,35 @@ class RmsNormImpl : public torch::nn::Module {
 };
 TORCH_MODULE(RmsNorm);
 
+// The encoder's place in numberings of layers 0..L-1.
+inline constexpr int64_t kEncoderLayer = -1;
+
+// Attention that reaches beyond the rows at hand: sequences with a past, kept by whoever runs them.
+class SequenceAttention {
+ public:
+  virtual ~SequenceAttention() = default;
+  // Takes the new positions' queries, keys and values of one layer; returns [B, T, N, H].
+  virtual Tensor attend(int64_t layer, const Tensor& q_BTNH, const Tensor& k_BTKH,
+                        const Tensor& v_BTKH) = 0;
+};
+
 // What every attention of a forward pass shares.
 struct AttentionContext {
   ops::RotaryTable rotary;
-  Tensor documents_BT;  // undefined: one document
+  Tensor documents_BT;                     // undefined: one document
+  SequenceAttention* sequences = nullptr;  // set: it attends, and knows who sees whom
 };
 
 class AttentionImpl : public torch::nn::Module {
  public:
-  explicit AttentionImpl(const ModelConfig& config);
-  // Queries from q_BTD, keys and values from kv_BTD.
-  Tensor forward(const Tensor& q_BTD, const Tensor& kv_BTD, const AttentionContext& context,
-                 bool causal);
+  AttentionImpl(const ModelConfig& config, int64_t layer);
+  // Queries from q_BTD, keys and values from kv_BTD. Causal but in the encoder.
+  Tensor forward(const Tensor& q_BTD, const Tensor& kv_BTD, const AttentionContext& context);
 
   Linear q_proj{nullptr}, k_proj{nullptr}, v_proj{nullptr}, o_proj{nullptr};
 
  private:
-  int64_t N_, K_, H_;
+  int64_t layer_, N_, K_, H_;
 };
 TORCH_MODULE(Attention);
 
@@ -70,7 +82,7 @@ TORCH_MODULE(Mlp);
 
 class BlockImpl : public torch::nn::Module {
  public:
-  BlockImpl(const ModelConfig& config, bool causal);
+  BlockImpl(const ModelConfig& config, int64_t layer);
   // The residual stream and the queries are x_BTD; keys and values come from kv_BTD, through the
   // block's one input norm.
   Tensor forward(const Tensor& x_BTD, const Tensor& kv_BTD, const AttentionContext& context);
@@ -78,9 +90,6 @@ class BlockImpl : public torch::nn::Module {
   RmsNorm input_layernorm{nullptr}, post_attention_layernorm{nullptr};
   Attention self_attn{nullptr};
   Mlp mlp{nullptr};
-
- private:
-  bool causal_;
 };
 TORCH_MODULE(Block);
 

@@ -11,10 +11,14 @@
 namespace freeformer {
 
 struct Batch {
-  Tensor tokens_BT;     // int64
-  Tensor documents_BT;  // int64, optional: each run of equal ids is a document packed in the row.
-                        // Attention never leaves it and positions restart in it. A negative id is
-                        // padding: its codes cost nothing.
+  Tensor tokens_BT;       // int64
+  Tensor documents_BT{};  // int64, optional: each run of equal ids is a document packed in the row.
+                          // Attention never leaves it and positions restart in it. A negative id is
+                          // padding: its codes cost nothing.
+
+  // For rows that continue sequences with a past: where each token stands, and who attends.
+  Tensor positions_BT{};
+  SequenceAttention* sequences = nullptr;
 };
 
 // Where the codes come from.
@@ -44,10 +48,16 @@ struct ForwardResult {
   Tensor bit_logits_BTZ;  // fp32; undefined unless the posterior was asked
 };
 
+// The price of the codes: β Σ max(0, KL_t - κ). The paper has β = 1.
+struct KlPrice {
+  double kappa_bits = 0;
+  double beta = 1;
+};
+
 // The objective (equation 5 and the cross-entropy), with every part apart. Sums over the tokens,
 // divided by the number of targets that count: where all do, the paper's means.
 struct Loss {
-  Tensor total;          // cross_entropy + kl_penalty: what is minimised
+  Tensor total;          // cross_entropy + β · kl_penalty: what is minimised
   Tensor cross_entropy;  // nats per target, under codes from the posterior
   Tensor kl_penalty;     // Σ max(0, KL_t - κ), nats per target; 0 for the plain decoder
   Tensor kl;             // Σ KL_t without the hinge, nats per target; 0 for the plain decoder
@@ -61,7 +71,7 @@ class LatentImpl : public torch::nn::Module {
  public:
   explicit LatentImpl(const ModelConfig& config);
   // The encoder: bit logits of every token, from the first half's output x_BTD. fp32.
-  Tensor bit_logits(const Tensor& x_BTD, const AttentionContext& context);
+  Tensor bit_logits(const Tensor& x_BTD, const AttentionContext& context, bool recompute);
 
   Tensor query;  // [D], ζ
   Block encoder{nullptr};
@@ -92,10 +102,17 @@ class FreeTransformerImpl : public torch::nn::Module {
   ForwardResult forward(const Batch& batch, const LatentSource& source);
   Tensor logits(const Tensor& hidden_BTD);
 
-  // Targets [B, T]: the tokens that follow; ops::kIgnoredTarget where none does. κ defaults to the
-  // configuration's.
+  // The encoder alone: bit logits of every token, fp32 [B, T, Z]. Needs a latent.
+  Tensor encode(const Batch& batch);
+
+  // Targets [B, T]: the tokens that follow; ops::kIgnoredTarget where none does. The price defaults
+  // to the configuration's κ with β = 1.
   Loss loss(const Batch& batch, const Tensor& targets_BT, const LatentSource& source,
-            std::optional<double> kappa_bits = {});
+            std::optional<KlPrice> price = {});
+
+  // Keep only the blocks' inputs for the backward pass, and compute the rest again: a third more
+  // arithmetic for a fraction of the memory.
+  void set_recompute(bool on) { recompute_ = on; }
 
   const ModelConfig& config() const { return config_; }
 
@@ -103,10 +120,14 @@ class FreeTransformerImpl : public torch::nn::Module {
   Linear lm_head{nullptr};  // empty when tied to the embedding
 
  private:
-  Block layer(int64_t index);
+  Tensor first_half(const Batch& batch, const AttentionContext& context);
+  AttentionContext attention_context(const Batch& batch) const;
+  Tensor run_layer(int64_t index, const Tensor& x_BTD, const Tensor& kv_BTD,
+                   const AttentionContext& context);
   const Tensor& head_weight() const;
 
   ModelConfig config_;
+  bool recompute_ = false;
 };
 TORCH_MODULE(FreeTransformer);
 

@@ -146,14 +146,7 @@ class GoldenRun {
 
 GoldenReport run_golden(const GoldenOptions& options) {
   ops::prepare_torch();
-  try {
-    at::empty({1}, torch::Device(options.device));
-  } catch (const c10::Error&) {
-    fail(ErrorCode::kInvalidArgument,
-         "device \"{}\" is not one of this LibTorch's, expected cpu or, where it has them, cuda, "
-         "cuda:1, …",
-         options.device);
-  }
+  ops::parse_device(options.device);  // before anything is read
   try {
     return GoldenRun(options).run();
   } catch (const c10::Error& error) {

@@ -48,6 +48,8 @@ DType stored_type(const Tensor& tensor) {
       return DType::kBF16;
     case at::kHalf:
       return DType::kF16;
+    case at::kLong:  // counters of the optimiser
+      return DType::kI64;
     default:
       fail(ErrorCode::kUnsupported,
            "weights of type {} cannot be stored; expected float32, "
@@ -77,19 +79,34 @@ Tensor normals(const std::vector<int64_t>& shape, const RandomSource& source, ui
   return values;
 }
 
+// Row c = Σ_h s_h(c) v_h / sqrt(Z), s_h = +1 where bit h of c is set and -1 elsewhere.
+Tensor rows_from_bits(const Tensor& vectors_ZD) {
+  const int64_t Z = vectors_ZD.size(0);
+  Tensor rows_CD = at::zeros({1, vectors_ZD.size(1)}, vectors_ZD.options());
+  for (int64_t h = 0; h < Z; ++h) {  // bit h doubles the table: clear, then set
+    rows_CD = at::cat({rows_CD - vectors_ZD[h], rows_CD + vectors_ZD[h]}, 0);
+  }
+  return rows_CD / std::sqrt(double(Z));
+}
+
 }  // namespace
 
-void initialize(FreeTransformer& model, uint64_t seed) {
+void initialize(FreeTransformer& model, uint64_t seed, TableInit table) {
   const torch::NoGradGuard no_grad;
   const RandomSource source(seed, RandomStream::kInit);
   auto parameters = model->named_parameters();
   uint64_t index = 0;
   for (const TensorSpec& spec : tensor_manifest(model->config())) {
     Tensor& parameter = parameters[spec.name];
-    const bool is_norm = spec.name.ends_with("norm.weight");
-    parameter.copy_(is_norm
-                        ? at::ones_like(parameter)
-                        : normals(spec.shape, source, index) * model->config().initializer_range);
+    const double scale = model->config().initializer_range;
+    if (spec.name.ends_with("norm.weight")) {
+      parameter.fill_(1);
+    } else if (spec.part == ModelPart::kPostSampler && table == TableInit::kBits) {
+      const int64_t Z = model->config().latent.bits;
+      parameter.copy_(rows_from_bits(normals({Z, spec.shape[1]}, source, index)) * scale);
+    } else {
+      parameter.copy_(normals(spec.shape, source, index) * scale);
+    }
     ++index;
   }
 }
@@ -111,25 +128,33 @@ void load_weights(FreeTransformer& model, const Checkpoint& checkpoint) {
   }
 }
 
+TensorToWrite to_write(const std::string& name, const Tensor& tensor) {
+  FF_CHECK(tensor.is_cpu() && tensor.is_contiguous());
+  return {name,
+          stored_type(tensor),
+          tensor.sizes().vec(),
+          {static_cast<const std::byte*>(tensor.data_ptr()), tensor.nbytes()}};
+}
+
 void save_weights(const FreeTransformer& model, const std::filesystem::path& folder) {
+  std::map<std::string, Tensor> parameters;
+  for (const auto& item : model->named_parameters()) parameters[item.key()] = item.value();
+  save_weights(model->config(), parameters, folder);
+}
+
+void save_weights(const ModelConfig& config, const std::map<std::string, Tensor>& parameters,
+                  const std::filesystem::path& folder) {
   std::vector<Tensor> tensors;  // keeps the CPU copies alive
   std::vector<TensorToWrite> pieces;
-  const auto parameters = model->named_parameters();
-  for (const TensorSpec& spec : tensor_manifest(model->config())) {
-    tensors.push_back(parameters[spec.name].detach().cpu().contiguous());
-    const Tensor& tensor = tensors.back();
-    pieces.push_back({spec.name,
-                      stored_type(tensor),
-                      spec.shape,
-                      {static_cast<const std::byte*>(tensor.data_ptr()), tensor.nbytes()}});
+  for (const TensorSpec& spec : tensor_manifest(config)) {
+    tensors.push_back(parameters.at(spec.name).detach().cpu().contiguous());
+    pieces.push_back(to_write(spec.name, tensors.back()));
   }
-  std::filesystem::create_directories(folder);
-  ModelConfig config = model->config();
-  config.torch_dtype = stored_type(tensors[0]) == DType::kF32    ? "float32"
-                       : stored_type(tensors[0]) == DType::kBF16 ? "bfloat16"
-                                                                 : "float16";
-  write_safetensors(folder / "model.safetensors", std::move(pieces));
-  write_file_atomically(folder / "config.json", write_model_config(config));
+  ModelConfig stored = config;
+  stored.torch_dtype = pieces[0].dtype == DType::kF32    ? "float32"
+                       : pieces[0].dtype == DType::kBF16 ? "bfloat16"
+                                                         : "float16";
+  write_checkpoint(folder, stored, std::move(pieces));
 }
 
 }  // namespace freeformer

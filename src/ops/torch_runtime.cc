@@ -2,13 +2,14 @@
 
 #include <link.h>
 
+#include <chrono>
 #include <filesystem>
 #include <mutex>
 
 #include "core/blas.h"
+#include "core/error.h"
 #include "core/log.h"
 #include "kernels/parallel.h"
-#include "ops/torch.h"
 
 namespace freeformer::ops {
 
@@ -25,6 +26,39 @@ std::string torch_blas() {
       },
       &found);
   return found;
+}
+
+torch::Device parse_device(const std::string& name) {
+  try {
+    const torch::Device device(name);
+    at::empty({1}, device);
+    return device;
+  } catch (const c10::Error&) {
+    fail(ErrorCode::kInvalidArgument,
+         "device \"{}\" is not one of this LibTorch's, expected cpu or, where it has them, cuda, "
+         "cuda:1, …",
+         name);
+  }
+}
+
+double measure_gemm_rate(at::ScalarType dtype, torch::Device device) {
+  const torch::NoGradGuard no_grad;
+  constexpr int64_t kSize = 768;
+  const auto options = at::device(device).dtype(dtype);
+  const Tensor a = at::ones({kSize, kSize}, options), b = at::ones({kSize, kSize}, options);
+  using Clock = std::chrono::steady_clock;
+  const auto seconds_since = [](Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+  };
+  at::linear(a, b);  // the first call sets things up
+  const auto start = Clock::now();
+  double best = 1e9;
+  while (seconds_since(start) < 0.15) {
+    const auto begin = Clock::now();
+    at::linear(a, b)[0][0].item<float>();  // an asynchronous device must have finished
+    best = std::min(best, seconds_since(begin));
+  }
+  return 2.0 * kSize * kSize * kSize / best;
 }
 
 void prepare_torch() {

@@ -1,6 +1,8 @@
 #include "plugin/torch_plugin.h"
 
 #include "model/golden.h"
+#include "model/torch_engine.h"
+#include "train/trainer.h"
 
 namespace freeformer {
 namespace {
@@ -9,6 +11,11 @@ class Plugin final : public TorchPlugin {
  public:
   GoldenReport run_golden(const GoldenOptions& options) override {
     return freeformer::run_golden(options);
+  }
+  TrainOutcome train(const TrainRequest& request) override { return freeformer::train(request); }
+  std::unique_ptr<Engine> open_engine(const std::string& folder, const std::string& device,
+                                      const std::string& precision) override {
+    return open_torch_engine(folder, device, precision);
   }
 };
 

@@ -110,10 +110,11 @@ class Mutation {
   uint32_t draw_ = 0;
 };
 
-void replay_mutations(const std::string& target, void (*run)(std::span<const std::byte>)) {
+void replay_mutations(const std::string& target, void (*run)(std::span<const std::byte>),
+                      int mutations = kMutations) {
   const auto corpus = read_corpus(target);
   ASSERT_FALSE(corpus.empty());
-  for (int i = 0; i < kMutations; ++i) run(Mutation(corpus, uint64_t(i)).make());
+  for (int i = 0; i < mutations; ++i) run(Mutation(corpus, uint64_t(i)).make());
 }
 
 // Seeds are named after what is expected of them: ok-… is accepted, bad-… is refused.
@@ -150,6 +151,17 @@ TEST(FuzzReplay, ModelConfigCorpus) {
 }
 
 TEST(FuzzReplay, ModelConfigMutations) { replay_mutations("fuzz_model_config", fuzz_model_config); }
+
+TEST(FuzzReplay, SettingsCorpus) {
+  replay_corpus("fuzz_settings", fuzz_settings, [](const Bytes& bytes) {
+    read_sample_settings({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  });
+}
+
+// Fewer: each is a file and the value of six flags.
+TEST(FuzzReplay, SettingsMutations) {
+  replay_mutations("fuzz_settings", fuzz_settings, kMutations / 20);
+}
 
 }  // namespace
 }  // namespace freeformer

@@ -1,15 +1,18 @@
 #include "targets.h"
 
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/error.h"
 #include "core/model_config.h"
 #include "core/safetensors.h"
+#include "core/settings.h"
 #include "core/utf8.h"
 
 namespace freeformer {
@@ -26,18 +29,55 @@ void require(bool condition, const char* promise) {
 // What `parse` returns, or nothing where it refuses: with this code, in one line that names the
 // place first.
 template <typename Parse>
-auto accepted(ErrorCode code, Parse parse) -> std::optional<decltype(parse())> {
+auto accepted(ErrorCode code, Parse parse, std::string_view where = kWhere)
+    -> std::optional<decltype(parse())> {
   try {
     return parse();
   } catch (const Error& error) {
     const std::string_view message = error.what();
     require(error.code() == code, "a refusal has the parser's code");
-    require(message.starts_with(kWhere), "a refusal names the file first");
+    require(message.starts_with(where), "a refusal names the place first");
     require(message.size() < 2100 && message.find_first_of("\r\n\x1B") == message.npos,
             "a refusal is one line");
     require(find_invalid_utf8(message) == message.npos, "a refusal is text");
     return std::nullopt;
   }
+}
+
+// A field of every type, inside and outside of sections.
+struct Sample {
+  bool flag = false;
+  int64_t count = 3;
+  double ratio = 0.125;
+  std::string text = "some \"text\"";
+  std::string kind = "plain";
+  std::vector<std::string> files{"a", "b"};
+  Fields fields;
+
+  Sample() {
+    fields.add("count", &count, "a whole number");
+    fields.section("outer", [&](Fields& outer) {
+      outer.add("flag", &flag, "yes or no");
+      outer.add("text", &text, "anything");
+      outer.section("inner", [&](Fields& inner) {
+        inner.add("ratio", &ratio, "a number");
+        inner.add("files", &files, "a list");
+        inner.choice("kind", kind, {"plain", "fancy"}, "one of two");
+      });
+    });
+  }
+  Sample(const Sample&) = delete;  // the fields point here
+  Sample& operator=(const Sample&) = delete;
+};
+
+void require_round_trip(const Sample& sample) {
+  require(std::isfinite(sample.ratio), "a number is finite");
+  require(sample.kind == "plain" || sample.kind == "fancy", "a choice is one of its choices");
+  Sample again;
+  again.fields.read(sample.fields.write(), kWhere);
+  require(again.fields.write() == sample.fields.write() && again.text == sample.text &&
+              again.files == sample.files && again.ratio == sample.ratio,
+          "settings survive writing and reading");
 }
 
 }  // namespace
@@ -70,6 +110,26 @@ void fuzz_model_config(std::span<const std::byte> input) {
   if (!config) return;
   require(parse_model_config(write_model_config(*config), kWhere) == *config,
           "a config survives writing and reading");
+}
+
+void read_sample_settings(const std::string& toml_text) { Sample().fields.read(toml_text, kWhere); }
+
+void fuzz_settings(std::span<const std::byte> input) {
+  const std::string text(reinterpret_cast<const char*>(input.data()), input.size());
+  Sample from_file;
+  if (accepted(ErrorCode::kInvalidConfig,
+               [&] { return from_file.fields.read(text, kWhere), true; })) {
+    require_round_trip(from_file);
+  }
+  for (const Fields::Field& field : from_file.fields.all()) {
+    Sample from_flag;
+    const std::string assignment = field.key + "=" + text;
+    if (accepted(
+            ErrorCode::kInvalidArgument, [&] { return from_flag.fields.set(assignment), true; },
+            "--set " + field.key)) {
+      require_round_trip(from_flag);
+    }
+  }
 }
 
 }  // namespace freeformer

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
 
 namespace freeformer {
 
@@ -13,5 +14,11 @@ void fuzz_safetensors(std::span<const std::byte> input);
 
 // An accepted config.json is the same config after writing and reading it again.
 void fuzz_model_config(std::span<const std::byte> input);
+
+// Accepted settings are the same settings after writing and reading them again, whether the input
+// is a TOML file or the value of a --set.
+void fuzz_settings(std::span<const std::byte> input);
+// Reads the settings that it uses, which have a field of every type. Throws Error.
+void read_sample_settings(const std::string& toml_text);
 
 }  // namespace freeformer

@@ -245,11 +245,11 @@ TEST(Loss, IsCrossEntropyPlusTheHingedKl) {
   EXPECT_GT(loss.kl_penalty.item<double>(), 0);
   // The hinge is per token: with κ between the tokens' KLs some count and some do not.
   const double between = loss.kl_BT.median().item<double>() / std::log(2.0);
-  const Loss half = model->loss(batch, tokens.narrow(1, 1, 6), source, between);
+  const Loss half = model->loss(batch, tokens.narrow(1, 1, 6), source, KlPrice{between});
   EXPECT_GT(half.kl_penalty.item<double>(), 0);
   EXPECT_LT(half.kl_penalty.item<double>(), loss.kl_penalty.item<double>());
   // Below κ the latent costs nothing.
-  EXPECT_EQ(model->loss(batch, tokens.narrow(1, 1, 6), source, 5.0).kl_penalty.item<double>(), 0);
+  EXPECT_EQ(model->loss(batch, tokens.narrow(1, 1, 6), source, KlPrice{5.0}).kl_penalty.item<double>(), 0);
 }
 
 TEST(Loss, IgnoredTargetsDoNotCountButTheirTokensPayForTheirCodes) {

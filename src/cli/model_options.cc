@@ -1,0 +1,90 @@
+#include "cli/model_options.h"
+
+#include <charconv>
+#include <cstdio>
+#include <filesystem>
+
+#include "cli/cli11.h"
+#include "cli/load_plugin.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "kernels/parallel.h"
+
+namespace freeformer::cli {
+
+void ModelOptions::add_to(CLI::App& app, bool model_required) {
+  auto* model = app.add_option("-m,--model", folder, "a checkpoint: a run's checkpoints/best, say")
+                    ->type_name("DIR");
+  if (model_required) model->required();
+  app.add_option("--device", device, "a LibTorch device: cpu, cuda, cuda:1 (default cpu)")
+      ->type_name("DEVICE");
+  app.add_option("--precision", precision, "fp32 or bf16 (default fp32)")
+      ->check(CLI::IsMember({"fp32", "bf16"}))
+      ->type_name("TYPE");
+  app.add_option("-t,--threads", threads, "threads (default: one per physical core)")
+      ->type_name("N");
+}
+
+OpenModel open_model(const ModelOptions& options) {
+  if (options.threads != 0) kernels::set_thread_count(options.threads);
+  OpenModel model;
+  model.engine = torch_plugin().open_engine(options.folder, options.device, options.precision);
+  const auto path = std::filesystem::path(options.folder) / "tokenizer.json";
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) {
+    model.tokenizer_problem = path.string() + " does not exist";
+    return model;
+  }
+  try {
+    model.tokenizer = read_tokenizer(path);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kUnsupported) throw;
+    model.tokenizer_problem = error.what();
+    return model;
+  }
+  if (model.tokenizer->vocab_size() > model.engine->config().vocab_size) {
+    fail(ErrorCode::kBadCheckpoint, "{}: {} tokens, but config.json has a vocab_size of {}",
+         path.string(), model.tokenizer->vocab_size(), model.engine->config().vocab_size);
+  }
+  return model;
+}
+
+const Tokenizer& OpenModel::require_tokenizer() const {
+  if (!tokenizer) {
+    fail(ErrorCode::kInvalidArgument, "{}; give token ids with --tokens 1,2,3", tokenizer_problem);
+  }
+  return *tokenizer;
+}
+
+std::vector<int32_t> parse_token_list(const std::string& text) {
+  std::vector<int32_t> tokens;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t comma = std::min(text.find(',', begin), text.size());
+    int32_t token = 0;
+    const char *first = text.data() + begin, *last = text.data() + comma;
+    const auto [end, error] = std::from_chars(first, last, token);
+    if (error != std::errc() || end != last || token < 0) {
+      fail(ErrorCode::kInvalidArgument, "--tokens: \"{}\", expected ids like 3,1,4",
+           std::string(first, last));
+    }
+    tokens.push_back(token);
+    begin = comma + 1;
+  }
+  return tokens;
+}
+
+std::string read_input(const std::string& path) {
+  constexpr size_t kMost = size_t{1} << 30;
+  if (path != "-") return read_text_file(path, kMost);
+  std::string text;
+  char buffer[65536];
+  size_t n = 0;
+  while ((n = std::fread(buffer, 1, sizeof buffer, stdin)) > 0) {
+    text.append(buffer, n);
+    if (text.size() > kMost) fail(ErrorCode::kCapacity, "stdin: over {} bytes", kMost);
+  }
+  if (std::ferror(stdin) != 0) fail(ErrorCode::kIo, "stdin: cannot read");
+  return text;
+}
+
+}  // namespace freeformer::cli

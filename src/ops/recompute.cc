@@ -1,0 +1,52 @@
+#include "ops/recompute.h"
+
+#include "core/error.h"
+
+namespace freeformer::ops {
+namespace {
+
+using Function = std::function<Tensor(const std::vector<Tensor>&)>;
+using torch::autograd::variable_list;
+
+class Recompute : public torch::autograd::Function<Recompute> {
+ public:
+  // What travels from forward to backward. An IValue holds no std::function; a capsule does.
+  struct Held : torch::CustomClassHolder {
+    explicit Held(freeformer::ops::Function f) : function(std::move(f)) {}
+    freeformer::ops::Function function;
+  };
+
+  static Tensor forward(torch::autograd::AutogradContext* context,
+                        const c10::intrusive_ptr<Held>& held, const variable_list& inputs) {
+    context->save_for_backward(inputs);
+    context->saved_data["function"] = torch::IValue::make_capsule(held);
+    return held->function(inputs);  // autograd is off in here
+  }
+
+  static variable_list backward(torch::autograd::AutogradContext* context, variable_list grads) {
+    if (at::GradMode::is_enabled()) {
+      fail(ErrorCode::kUnsupported, "recomputed blocks have no second derivative (create_graph)");
+    }
+    std::vector<Tensor> inputs;
+    for (const Tensor& saved : context->get_saved_variables()) {
+      inputs.push_back(saved.detach().requires_grad_(saved.requires_grad()));
+    }
+    const auto capsule = context->saved_data["function"].toCapsule();
+    const torch::AutoGradMode with_grad(true);
+    const Tensor out = static_cast<Held*>(capsule.get())->function(inputs);
+    // Reaches the parameters as well as the inputs: both are leaves here.
+    torch::autograd::backward({out}, {grads[0]});
+    variable_list result = {Tensor()};  // none for the function itself
+    for (const Tensor& input : inputs) result.push_back(input.grad());
+    return result;
+  }
+};
+
+}  // namespace
+
+Tensor recompute(std::function<Tensor(const std::vector<Tensor>&)> function,
+                 const std::vector<Tensor>& inputs) {
+  return Recompute::apply(c10::make_intrusive<Recompute::Held>(std::move(function)), inputs);
+}
+
+}  // namespace freeformer::ops

@@ -1,0 +1,57 @@
+// A run's folder, and its checkpoints: written beside, synced, checksummed, renamed. Whatever
+// happens at whatever moment, every checkpoint that can be seen is whole.
+//
+//   config.toml           the resolved settings
+//   metrics.jsonl         one object per logged step
+//   checkpoints/step-N    a checkpoint; checkpoints/latest and best point to one each
+//   lock                  held by the process that trains here
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace freeformer {
+
+class RunFolder {
+ public:
+  // Makes the folder where it is missing, takes its lock and removes what a killed save left
+  // behind. Throws kIo, also when another process trains here.
+  explicit RunFolder(std::filesystem::path path);
+  ~RunFolder();
+  RunFolder(const RunFolder&) = delete;
+  RunFolder& operator=(const RunFolder&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path checkpoint(int64_t step) const;
+
+  std::vector<int64_t> steps() const;  // that have a checkpoint, rising
+  std::optional<int64_t> latest() const;
+
+  // Calls `write` with an empty temporary folder to fill, adds checksums.json, syncs, and makes it
+  // checkpoint(step), the latest; one that was there is replaced in one stroke. On any failure
+  // nothing has changed.
+  void save(int64_t step, const std::function<void(const std::filesystem::path&)>& write);
+
+  // Points checkpoints/best at a step.
+  void set_best(int64_t step);
+
+  // Removes checkpoints other than the newest `keep_last`, multiples of `keep_every` (0: none), the
+  // best and the latest.
+  void prune(int64_t keep_last, int64_t keep_every, std::optional<int64_t> best);
+
+ private:
+  void point(const std::string& name, int64_t step) const;
+
+  std::filesystem::path path_, checkpoints_;
+  int lock_ = -1;
+};
+
+// Compares a checkpoint's files with its checksums.json. Throws kBadCheckpoint naming the file that
+// differs, or kIo. A folder without checksums.json (another tool's) passes.
+void verify_checksums(const std::filesystem::path& checkpoint);
+
+}  // namespace freeformer

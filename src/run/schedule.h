@@ -1,0 +1,36 @@
+// How a quantity changes over a run: a pure function of the step.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/settings.h"
+
+namespace freeformer {
+
+// The learning rate's factor. Warm-up is linear: 1/warmup_steps at step 0, 1 at its last step; then
+//   constant  1
+//   cosine    from 1 to `final_factor` by half a cosine over the remaining steps
+//   linear    the same along a line
+//   wsd       1, then over the last `decay_share` of all steps a line to `final_factor`
+//             (warm-up, stable, decay); the decay never starts before the warm-up is over
+// A decay has factor 1 at its first step and final_factor at its last; a decay of a single step has
+// final_factor. A warm-up as long as the run leaves no step for anything else.
+struct ScheduleSettings {
+  std::string kind = "cosine";
+  int64_t warmup_steps = 100;
+  double final_factor = 0.1;
+  double decay_share = 0.2;
+};
+void list_fields(Fields& fields, ScheduleSettings& settings);
+// Refuses values out of range and settings without effect. `prefix` is the section with its dot.
+void check(Fields& fields, const std::string& prefix, const ScheduleSettings& settings,
+           int64_t steps);
+
+// `step` counts from 0 to steps-1.
+double schedule_factor(const ScheduleSettings& settings, int64_t step, int64_t steps);
+
+// From `start` at step 0 along a line to `value` at step warmup_steps, then `value`.
+double warmed_up(double start, double value, int64_t warmup_steps, int64_t step);
+
+}  // namespace freeformer

@@ -1,0 +1,260 @@
+#include "run/train_config.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "core/file.h"
+
+namespace freeformer {
+namespace {
+
+void list(Fields& fields, RunSettings& s) {
+  fields.add("folder", &s.folder, "the run's folder; empty: runs/ and the settings file's name");
+  fields.add("seed", &s.seed, "of weights, data order and codes: same seed, same run");
+  fields.add("steps", &s.steps, "optimiser steps of the whole run");
+  fields.add("device", &s.device, "a LibTorch device: cpu, cuda, cuda:1");
+  fields.choice("precision", s.precision, {"fp32", "bf16"},
+                "of the arithmetic; bf16 keeps fp32 master weights");
+  fields.add("recompute", &s.recompute,
+             "keep only the blocks' inputs for the backward pass: less memory, a third more work");
+}
+
+void list(Fields& fields, ModelSettings& s) {
+  fields.add("from", &s.from,
+             "a config.json whose shape to take, or a checkpoint whose weights to start from");
+  fields.add("vocab_size", &s.vocab_size, "0: the data's");
+  fields.add("hidden_size", &s.hidden_size, "D, width of the residual stream");
+  fields.add("intermediate_size", &s.intermediate_size,
+             "F, width of the MLP; 0: 8/3 D, rounded up");
+  fields.add("num_hidden_layers", &s.num_hidden_layers, "L, blocks; even with a latent");
+  fields.add("num_attention_heads", &s.num_attention_heads, "N, query heads");
+  fields.add("num_key_value_heads", &s.num_key_value_heads, "K, divides N; 0: N");
+  fields.add("head_dim", &s.head_dim, "H; 0: D / N");
+  fields.add("max_position_embeddings", &s.max_position_embeddings, "0: the data's context");
+  fields.add("rms_norm_eps", &s.rms_norm_eps, "added to the mean square in every norm");
+  fields.add("rope_theta", &s.rope_theta, "base of the rotary embedding");
+  fields.add("initializer_range", &s.initializer_range, "standard deviation of initial weights");
+  fields.add("tie_word_embeddings", &s.tie_word_embeddings, "read-out shares the embedding");
+}
+
+void list(Fields& fields, LatentSettings& s) {
+  fields.add("bits", &s.bits, "Z, latent bits per token; 0: a plain decoder");
+  fields.add("kappa_bits", &s.kappa_bits, "κ, free bits per token");
+  fields.add("kappa_start_bits", &s.kappa_start_bits, "κ at step 0, with kappa_warmup_steps");
+  fields.add("kappa_warmup_steps", &s.kappa_warmup_steps,
+             "steps from kappa_start_bits to kappa_bits");
+  fields.add("beta", &s.beta, "β, weight of the KL above κ; the paper has 1");
+  fields.add("beta_start", &s.beta_start, "β at step 0, with beta_warmup_steps");
+  fields.add("beta_warmup_steps", &s.beta_warmup_steps, "steps from beta_start to beta");
+  fields.choice("init", s.init, {"random", "bits"},
+                "the table of codes: random rows (the paper), or sums of one vector per bit");
+}
+
+void list(Fields& fields, BatchSettings& s) {
+  fields.add("tokens_per_step", &s.tokens_per_step,
+             "tokens of one optimiser step, rounded to whole rows of the data's context");
+  fields.add("micro_rows", &s.micro_rows,
+             "rows of one pass; passes add up to a step. 0: all rows of a step at once");
+}
+
+void list(Fields& fields, OptimizerSettings& s) {
+  fields.add("learning_rate", &s.learning_rate, "AdamW's peak rate; the schedule scales it");
+  fields.add("beta1", &s.beta1, "decay of the mean of gradients");
+  fields.add("beta2", &s.beta2, "decay of the mean of squares");
+  fields.add("epsilon", &s.epsilon, "added to the root of the mean square");
+  fields.add("weight_decay", &s.weight_decay, "decoupled, on matrices only");
+  fields.add("clip_norm", &s.clip_norm, "largest norm of all gradients together; 0: no clipping");
+  fields.add("encoder_factor", &s.encoder_factor,
+             "learning rate of the encoder path (ζ, its block, norm and read-out) over the rest's");
+  fields.add("table_factor", &s.table_factor,
+             "learning rate of the table of codes over the rest's");
+}
+
+void list(Fields& fields, EvaluationSettings& s) {
+  fields.add("every", &s.every, "steps between evaluations on held-out rows; 0: never");
+  fields.add("rows", &s.rows, "held-out rows to use; 0: all");
+  fields.add("iwae_samples", &s.iwae_samples, "K of the IWAE bound; 0: leave it out");
+}
+
+void list(Fields& fields, CheckpointSettings& s) {
+  fields.add("every", &s.every, "steps between checkpoints; 0: only the last and the best");
+  fields.add("keep_last", &s.keep_last, "how many of the newest to keep");
+  fields.add("keep_every", &s.keep_every, "also keep those of every so many steps; 0: none");
+}
+
+void list(Fields& fields, LoggingSettings& s) {
+  fields.add("every", &s.every, "steps between lines of metrics.jsonl and the terminal");
+  fields.add("tensorboard", &s.tensorboard, "write TensorBoard event files too");
+}
+
+void require(const Fields& fields, const char* key, bool holds, const char* expected) {
+  if (!holds) fields.reject(key, expected);
+}
+
+void check_numbers(const Fields& f, const TrainConfig& c) {
+  require(f, "run.seed", c.run.seed >= 0, "0 or more");
+  require(f, "run.steps", c.run.steps >= 1 && c.run.steps <= 1'000'000'000, "1 to 10^9");
+  require(f, "latent.bits", c.latent.bits >= 0 && c.latent.bits <= kMaxLatentBits, "0 to 20");
+  require(f, "latent.kappa_bits", c.latent.kappa_bits >= 0, "0 or more");
+  require(f, "latent.kappa_start_bits", c.latent.kappa_start_bits >= 0, "0 or more");
+  require(f, "latent.kappa_warmup_steps", c.latent.kappa_warmup_steps >= 0, "0 or more");
+  require(f, "latent.beta", c.latent.beta >= 0, "0 or more");
+  require(f, "latent.beta_start", c.latent.beta_start >= 0, "0 or more");
+  require(f, "latent.beta_warmup_steps", c.latent.beta_warmup_steps >= 0, "0 or more");
+  require(f, "batch.tokens_per_step", c.batch.tokens_per_step >= 1, "1 or more");
+  require(f, "batch.micro_rows", c.batch.micro_rows >= 0, "0 or more");
+  const OptimizerSettings& o = c.optimizer;
+  require(f, "optimizer.learning_rate", o.learning_rate > 0, "more than 0");
+  require(f, "optimizer.beta1", o.beta1 >= 0 && o.beta1 < 1, "0 to below 1");
+  require(f, "optimizer.beta2", o.beta2 >= 0 && o.beta2 < 1, "0 to below 1");
+  require(f, "optimizer.epsilon", o.epsilon > 0, "more than 0");
+  require(f, "optimizer.weight_decay", o.weight_decay >= 0, "0 or more");
+  require(f, "optimizer.clip_norm", o.clip_norm >= 0, "0 or more");
+  require(f, "optimizer.encoder_factor", o.encoder_factor >= 0, "0 or more");
+  require(f, "optimizer.table_factor", o.table_factor >= 0, "0 or more");
+  require(f, "evaluation.every", c.evaluation.every >= 0, "0 or more");
+  require(f, "evaluation.rows", c.evaluation.rows >= 0, "0 or more");
+  require(f, "evaluation.iwae_samples", c.evaluation.iwae_samples >= 0, "0 or more");
+  require(f, "checkpoints.every", c.checkpoints.every >= 0, "0 or more");
+  require(f, "checkpoints.keep_last", c.checkpoints.keep_last >= 1, "1 or more");
+  require(f, "checkpoints.keep_every", c.checkpoints.keep_every >= 0, "0 or more");
+  require(f, "logging.every", c.logging.every >= 1, "1 or more");
+}
+
+// What the other settings leave without effect.
+void check_effects(Fields& fields, const TrainConfig& config) {
+  if (!config.model.from.empty()) {
+    for (const Fields::Field& field : std::vector(fields.all())) {
+      if (field.key.starts_with("model.") && field.key != "model.from") {
+        fields.no_effect(field.key, "model.from gives the shape");
+      }
+    }
+    fields.no_effect("latent.bits", "model.from gives the shape");
+    if (std::filesystem::is_directory(config.model.from)) {
+      fields.no_effect("latent.init", "model.from gives the weights");
+    }
+  } else if (config.latent.bits == 0) {
+    for (const Fields::Field& field : std::vector(fields.all())) {
+      if (field.key.starts_with("latent.") && field.key != "latent.bits") {
+        fields.no_effect(field.key, "latent.bits is 0");
+      }
+    }
+    for (const char* key :
+         {"optimizer.encoder_factor", "optimizer.table_factor", "evaluation.iwae_samples"}) {
+      fields.no_effect(key, "latent.bits is 0");
+    }
+  }
+  if (config.latent.kappa_warmup_steps == 0) {
+    fields.no_effect("latent.kappa_start_bits", "latent.kappa_warmup_steps is 0");
+  }
+  if (config.latent.beta_warmup_steps == 0) {
+    fields.no_effect("latent.beta_start", "latent.beta_warmup_steps is 0");
+  }
+  if (config.evaluation.every == 0) {
+    fields.no_effect("evaluation.rows", "evaluation.every is 0");
+    fields.no_effect("evaluation.iwae_samples", "evaluation.every is 0");
+  }
+}
+
+}  // namespace
+
+int64_t BatchSettings::rows_per_step(int64_t T) const {
+  return std::max<int64_t>(1, (tokens_per_step + T / 2) / T);
+}
+
+int64_t BatchSettings::rows_per_pass(int64_t T) const {
+  const int64_t rows = rows_per_step(T);
+  return micro_rows == 0 ? rows : std::min(micro_rows, rows);
+}
+
+Fields list_fields(TrainConfig& config) {
+  Fields fields;
+  fields.section("run", [&](Fields& f) { list(f, config.run); });
+  fields.section("data", [&](Fields& f) { list_fields(f, config.data); });
+  fields.section("model", [&](Fields& f) { list(f, config.model); });
+  fields.section("latent", [&](Fields& f) { list(f, config.latent); });
+  fields.section("batch", [&](Fields& f) { list(f, config.batch); });
+  fields.section("optimizer", [&](Fields& f) { list(f, config.optimizer); });
+  fields.section("schedule", [&](Fields& f) { list_fields(f, config.schedule); });
+  fields.section("evaluation", [&](Fields& f) { list(f, config.evaluation); });
+  fields.section("checkpoints", [&](Fields& f) { list(f, config.checkpoints); });
+  fields.section("logging", [&](Fields& f) { list(f, config.logging); });
+  return fields;
+}
+
+TrainConfig read_train_config(const std::filesystem::path& file,
+                              const std::vector<std::string>& assignments) {
+  TrainConfig config;
+  Fields fields = list_fields(config);
+  fields.read(read_text_file(file, size_t{1} << 20), file.string());
+  for (const std::string& assignment : assignments) fields.set(assignment);
+  check_numbers(fields, config);
+  check(fields, "data.", config.data);
+  check(fields, "schedule.", config.schedule, config.run.steps);
+  check_effects(fields, config);
+  // Shape mistakes name the key of this file, before any data is opened.
+  if (config.model.from.empty()) model_config(config, 1 << 20, 1);
+  config.folder =
+      config.run.folder.empty() ? "runs" / file.stem() : std::filesystem::path(config.run.folder);
+  config.resolved = fields.write();
+  return config;
+}
+
+std::string explain_train_config() {
+  TrainConfig config;
+  return list_fields(config).explain();
+}
+
+ModelConfig model_config(const TrainConfig& config, int64_t data_vocab_size, int64_t T) {
+  const ModelSettings& m = config.model;
+  ModelConfig c;
+  if (!m.from.empty()) {
+    const std::filesystem::path from = m.from;
+    c = read_model_config(std::filesystem::is_directory(from) ? from / "config.json" : from);
+    if (c.latent.present()) c.latent.kappa_bits = config.latent.kappa_bits;
+  } else {
+    c.vocab_size = m.vocab_size == 0 ? data_vocab_size : m.vocab_size;
+    c.hidden_size = m.hidden_size;
+    // 8/3 D keeps the parameters of the classic 4 D without a gate; multiples of 32 suit vectors.
+    c.intermediate_size =
+        m.intermediate_size == 0 ? (m.hidden_size * 8 / 3 + 31) / 32 * 32 : m.intermediate_size;
+    c.num_hidden_layers = m.num_hidden_layers;
+    c.num_attention_heads = m.num_attention_heads;
+    c.num_key_value_heads =
+        m.num_key_value_heads == 0 ? m.num_attention_heads : m.num_key_value_heads;
+    c.head_dim = m.head_dim;
+    if (m.head_dim == 0 && m.num_attention_heads > 0) {
+      if (m.hidden_size % m.num_attention_heads != 0) {
+        fail(ErrorCode::kInvalidConfig,
+             "model.hidden_size {} does not divide by model.num_attention_heads {}: give "
+             "model.head_dim",
+             m.hidden_size, m.num_attention_heads);
+      }
+      c.head_dim = m.hidden_size / m.num_attention_heads;
+    }
+    c.max_position_embeddings = m.max_position_embeddings == 0 ? T : m.max_position_embeddings;
+    c.rms_norm_eps = m.rms_norm_eps;
+    c.rope_theta = m.rope_theta;
+    c.initializer_range = m.initializer_range;
+    c.tie_word_embeddings = m.tie_word_embeddings;
+    if (config.latent.bits > 0) {
+      c.latent = {LatentKind::kBinary, int(config.latent.bits), config.latent.kappa_bits};
+    }
+    validate(c, "the [model] settings");
+  }
+  if (c.vocab_size < data_vocab_size && !(m.from.empty() && m.vocab_size == 0)) {
+    fail(ErrorCode::kInvalidConfig,
+         "{} is {}, but the data has tokens up to {}: expected {} or more",
+         m.from.empty() ? "model.vocab_size" : m.from + ": vocab_size", c.vocab_size,
+         data_vocab_size - 1, data_vocab_size);
+  }
+  if (c.max_position_embeddings < T) {
+    fail(ErrorCode::kInvalidConfig,
+         "model.max_position_embeddings is {}, expected at least the data's context {}",
+         c.max_position_embeddings, T);
+  }
+  return c;
+}
+
+}  // namespace freeformer

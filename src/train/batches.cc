@@ -1,0 +1,52 @@
+#include "train/batches.h"
+
+#include "core/error.h"
+
+namespace freeformer {
+
+TrainingBatch make_batch(const std::vector<Row>& rows, torch::Device device) {
+  const auto B = int64_t(rows.size()), T = int64_t(rows[0].tokens.size()) - 1;
+  Tensor tokens_BT = at::empty({B, T}, at::kLong), targets_BT = at::empty({B, T}, at::kLong);
+  Tensor documents_BT;
+  for (const Row& row : rows) {
+    if (!row.documents.empty()) documents_BT = at::zeros({B, T}, at::kLong);
+  }
+  TrainingBatch result;
+  for (int64_t b = 0; b < B; ++b) {
+    const Row& row = rows[size_t(b)];
+    FF_CHECK(int64_t(row.tokens.size()) == T + 1);
+    int64_t* tokens = tokens_BT.data_ptr<int64_t>() + b * T;
+    int64_t* targets = targets_BT.data_ptr<int64_t>() + b * T;
+    for (int64_t t = 0; t < T; ++t) {
+      tokens[t] = row.tokens[size_t(t)];
+      bool counts = true;
+      if (!row.documents.empty()) {
+        const int32_t here = row.documents[size_t(t)], next = row.documents[size_t(t + 1)];
+        documents_BT.data_ptr<int64_t>()[b * T + t] = here;
+        counts = here == next && here >= 0;
+      }
+      targets[t] = counts ? row.tokens[size_t(t + 1)] : ops::kIgnoredTarget;
+      result.target_count += counts;
+    }
+  }
+  result.batch.tokens_BT = tokens_BT.to(device);
+  result.targets_BT = targets_BT.to(device);
+  if (documents_BT.defined()) result.batch.documents_BT = documents_BT.to(device);
+  return result;
+}
+
+void split_documents(const Row& row, std::vector<std::vector<int32_t>>& sequences) {
+  const auto keep = [&](size_t begin, size_t end) {
+    if (end - begin >= 2)
+      sequences.emplace_back(row.tokens.begin() + long(begin), row.tokens.begin() + long(end));
+  };
+  if (row.documents.empty()) return keep(0, row.tokens.size());
+  for (size_t begin = 0; begin < row.tokens.size();) {
+    size_t end = begin + 1;
+    while (end < row.tokens.size() && row.documents[end] == row.documents[begin]) ++end;
+    if (row.documents[begin] >= 0) keep(begin, end);
+    begin = end;
+  }
+}
+
+}  // namespace freeformer

@@ -1,0 +1,143 @@
+#include "train/training_checkpoint.h"
+
+#include <cmath>
+#include <map>
+#include <sstream>
+
+#include "core/checkpoint.h"
+#include "core/error.h"
+#include "model/weights.h"
+#include "run/run_folder.h"
+
+namespace freeformer {
+namespace {
+
+constexpr const char* kOptimizer = "optimizer.safetensors";
+constexpr const char* kState = "trainer_state.json";
+
+OrderedJson to_json(const TrainerState& state) {
+  OrderedJson json;
+  json["step"] = state.step;
+  json["tokens"] = state.tokens;
+  json["evaluated_step"] = state.evaluated_step;
+  json["best_bound"] = std::isnan(state.best_bound) ? OrderedJson() : OrderedJson(state.best_bound);
+  json["best_step"] = state.best_step;
+  json["pending"] = state.pending;
+  return json;
+}
+
+TrainerState read_state(const std::filesystem::path& path) {
+  const std::string text = read_text_file(path);
+  parse_json(text, path.string(), ErrorCode::kBadCheckpoint);  // strict
+  const OrderedJson json = OrderedJson::parse(text);
+  try {
+    TrainerState state;
+    state.step = json.at("step").get<int64_t>();
+    state.tokens = json.at("tokens").get<int64_t>();
+    state.evaluated_step = json.at("evaluated_step").get<int64_t>();
+    if (!json.at("best_bound").is_null()) state.best_bound = json["best_bound"].get<double>();
+    state.best_step = json.at("best_step").get<int64_t>();
+    state.pending = json.at("pending");
+    return state;
+  } catch (const OrderedJson::exception& error) {
+    fail(ErrorCode::kBadCheckpoint, "{}: {}", path.string(), error.what());
+  }
+}
+
+// The first key of the two models' config.json that differs and matters.
+void require_same_shape(const ModelConfig& found, const ModelConfig& expected,
+                        const std::filesystem::path& where) {
+  const Json a = Json::parse(write_model_config(found));
+  const Json b = Json::parse(write_model_config(expected));
+  for (const auto& [key, value] : b.items()) {
+    Json other = a.contains(key) ? a[key] : Json(), own = value;
+    if (key == "torch_dtype" || key == "initializer_range" || key == "architectures") continue;
+    if (key == "latent" && other.is_object()) {
+      other.erase("kappa_bits");  // a matter of training, not of shape
+      own.erase("kappa_bits");
+    }
+    if (other != own) {
+      fail(ErrorCode::kBadCheckpoint,
+           "{}: a checkpoint of another shape: \"{}\" is {}, the settings say {}", where.string(),
+           key, other.dump(), own.dump());
+    }
+  }
+  if (a.contains("latent") && !b.contains("latent")) {
+    fail(ErrorCode::kBadCheckpoint,
+         "{}: a checkpoint of another shape: it has a latent, the settings say latent.bits = 0",
+         where.string());
+  }
+}
+
+// "section.key" -> value, of a text that Fields::write made: one line a key.
+std::map<std::string, std::string> key_values(const std::string& settings) {
+  std::map<std::string, std::string> values;
+  std::istringstream lines(settings);
+  std::string line, section;
+  while (std::getline(lines, line)) {
+    const size_t equals = line.find(" = ");
+    if (line.starts_with("[") && line.ends_with("]")) {
+      section = line.substr(1, line.size() - 2) + ".";
+    } else if (equals != line.npos) {
+      values[section + line.substr(0, equals)] = line.substr(equals + 3);
+    }
+  }
+  return values;
+}
+
+}  // namespace
+
+void write_training_checkpoint(const std::filesystem::path& folder, const ModelConfig& config,
+                               const AdamW& optimizer, const TrainerState& state,
+                               const Tokenizer* tokenizer, const std::string& settings) {
+  save_weights(config, optimizer.masters(), folder);
+  std::vector<Tensor> kept;
+  std::vector<TensorToWrite> tensors;
+  for (const auto& [name, tensor] : optimizer.state()) {
+    kept.push_back(tensor.cpu().contiguous());
+    tensors.push_back(to_write(name, kept.back()));
+  }
+  write_safetensors(folder / kOptimizer, std::move(tensors));
+  if (tokenizer != nullptr) write_file_atomically(folder / "tokenizer.json", tokenizer->to_json());
+  write_file_atomically(folder / "config.toml", settings);
+  write_file_atomically(folder / kState, to_text(to_json(state), 2) + "\n");
+}
+
+TrainerState read_training_checkpoint(const std::filesystem::path& folder,
+                                      const ModelConfig& config, AdamW& optimizer) {
+  verify_checksums(folder);
+  const Checkpoint checkpoint(folder);
+  require_same_shape(checkpoint.config(), config, folder);
+  const TrainerState state = read_state(folder / kState);
+  const torch::NoGradGuard no_grad;
+  for (auto& [name, master] : optimizer.masters()) {
+    const auto [info, data] = checkpoint.tensor(name);
+    Tensor(master).copy_(to_tensor(*info, data));
+  }
+  optimizer.refresh_model();
+  const SafetensorsFile file(folder / kOptimizer);
+  std::map<std::string, Tensor> tensors;
+  for (const TensorInfo& info : file.tensors()) {
+    tensors[info.name] = to_tensor(info, file.data(info));
+  }
+  optimizer.load_state(tensors, (folder / kOptimizer).string());
+  return state;
+}
+
+std::vector<std::string> changed_settings(const std::string& before, const std::string& after) {
+  const auto a = key_values(before), b = key_values(after);
+  std::vector<std::string> changes;
+  const auto value = [](const auto& map, const std::string& key) {
+    const auto found = map.find(key);
+    return found == map.end() ? std::string("nothing") : found->second;
+  };
+  for (const auto& [key, text] : b) {
+    if (value(a, key) != text) changes.push_back(key + ": " + value(a, key) + " -> " + text);
+  }
+  for (const auto& [key, text] : a) {
+    if (!b.contains(key)) changes.push_back(key + ": " + text + " -> nothing");
+  }
+  return changes;
+}
+
+}  // namespace freeformer
