@@ -44,7 +44,7 @@ void print_likelihood(const std::string& name, const Likelihood& l) {
   if (l.iwae) {
     row(fmt::format("iwae-{}", l.iwae_samples).c_str(), *l.iwae, "a tighter bound");
   }
-  if (l.prior_ce) row("prior_ce", *l.prior_ce, "one z from the prior: a looser bound");
+  if (l.prior_ce) row("prior_ce", *l.prior_ce, "one z from the prior: a bound too, usually looser");
   fmt::print("  KL {:.4f} bits per token, {} bit(s) alive, code entropy {:.2f} bits\n",
              l.health.kl_bits, l.health.bits_alive, l.health.code_entropy_bits);
 }

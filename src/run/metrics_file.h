@@ -12,7 +12,8 @@ namespace freeformer {
 
 class MetricsFile {
  public:
-  // Goes on after the last line whose step is at most `step`. Throws kIo.
+  // Goes on after the last line whose step is at most `step`. Throws kIo, or kBadCheckpoint about a
+  // line before it that is no such object.
   MetricsFile(const std::filesystem::path& path, int64_t step);
   ~MetricsFile();
   MetricsFile(const MetricsFile&) = delete;

@@ -25,6 +25,8 @@ constexpr const char* kTemporary = ".tmp-";  // begins the name of everything un
   fail(ErrorCode::kIo, "{}: cannot {}: {}", path.string(), action, std::strerror(error));
 }
 
+std::string step_name(int64_t step) { return fmt::format("step-{}", step); }
+
 std::optional<int64_t> step_of(const std::string& name) {
   constexpr std::string_view kPrefix = "step-";
   if (!name.starts_with(kPrefix)) return std::nullopt;
@@ -32,6 +34,7 @@ std::optional<int64_t> step_of(const std::string& name) {
   const char* last = name.data() + name.size();
   const auto [end, error] = std::from_chars(name.data() + kPrefix.size(), last, step);
   if (error != std::errc() || end != last || step < 0) return std::nullopt;
+  if (name != step_name(step)) return std::nullopt;  // "step-007" is not what checkpoint(7) names
   return step;
 }
 
@@ -103,7 +106,7 @@ RunFolder::~RunFolder() {
 }
 
 std::filesystem::path RunFolder::checkpoint(int64_t step) const {
-  return checkpoints_ / fmt::format("step-{}", step);
+  return checkpoints_ / step_name(step);
 }
 
 std::vector<int64_t> RunFolder::steps() const {
@@ -132,7 +135,7 @@ std::optional<int64_t> RunFolder::latest() const {
 void RunFolder::point(const std::string& name, int64_t step) const {
   const auto temporary = checkpoints_ / (kTemporary + name);
   ::unlink(temporary.c_str());
-  if (::symlink(fmt::format("step-{}", step).c_str(), temporary.c_str()) != 0 ||
+  if (::symlink(step_name(step).c_str(), temporary.c_str()) != 0 ||
       ::rename(temporary.c_str(), (checkpoints_ / name).c_str()) != 0) {
     fail_io(checkpoints_ / name, "create", errno);
   }

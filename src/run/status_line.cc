@@ -61,7 +61,8 @@ void StatusLine::say(const std::string& text) {
 }
 
 std::string progress_bar(double share, int width) {
-  const int full = int(std::clamp(share, 0.0, 1.0) * width + 1e-9);
+  if (!(share > 0)) share = 0;  // 0 of 0 is not a number
+  const int full = int(std::min(share, 1.0) * width + 1e-9);
   return "[" + std::string(size_t(full), '#') + std::string(size_t(width - full), '.') + "]";
 }
 

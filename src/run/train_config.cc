@@ -86,6 +86,14 @@ void list(Fields& fields, CheckpointSettings& s) {
 void list(Fields& fields, LoggingSettings& s) {
   fields.add("every", &s.every, "steps between lines of metrics.jsonl and the terminal");
   fields.add("tensorboard", &s.tensorboard, "write TensorBoard event files too");
+  fields.add("gemm_share", &s.gemm_share,
+             "measure the machine's GEMM rate at start (0.2 s) and tell the share reached");
+}
+
+std::filesystem::path config_json_of(const ModelSettings& settings) {
+  const std::filesystem::path from = settings.from;
+  std::error_code ignored;  // what cannot be seen cannot be read, which says why
+  return std::filesystem::is_directory(from, ignored) ? from / "config.json" : from;
 }
 
 void require(const Fields& fields, const char* key, bool holds, const char* expected) {
@@ -95,6 +103,9 @@ void require(const Fields& fields, const char* key, bool holds, const char* expe
 void check_numbers(const Fields& f, const TrainConfig& c) {
   require(f, "run.seed", c.run.seed >= 0, "0 or more");
   require(f, "run.steps", c.run.steps >= 1 && c.run.steps <= 1'000'000'000, "1 to 10^9");
+  // The other sizes are judged with the shape as a whole, but this one is calculated with before.
+  require(f, "model.hidden_size", c.model.hidden_size >= 1 && c.model.hidden_size <= 1 << 20,
+          "1 to 1048576");
   require(f, "latent.bits", c.latent.bits >= 0 && c.latent.bits <= kMaxLatentBits, "0 to 20");
   require(f, "latent.kappa_bits", c.latent.kappa_bits >= 0, "0 or more");
   require(f, "latent.kappa_start_bits", c.latent.kappa_start_bits >= 0, "0 or more");
@@ -102,7 +113,8 @@ void check_numbers(const Fields& f, const TrainConfig& c) {
   require(f, "latent.beta", c.latent.beta >= 0, "0 or more");
   require(f, "latent.beta_start", c.latent.beta_start >= 0, "0 or more");
   require(f, "latent.beta_warmup_steps", c.latent.beta_warmup_steps >= 0, "0 or more");
-  require(f, "batch.tokens_per_step", c.batch.tokens_per_step >= 1, "1 or more");
+  require(f, "batch.tokens_per_step",
+          c.batch.tokens_per_step >= 1 && c.batch.tokens_per_step <= 1'000'000'000, "1 to 10^9");
   require(f, "batch.micro_rows", c.batch.micro_rows >= 0, "0 or more");
   const OptimizerSettings& o = c.optimizer;
   require(f, "optimizer.learning_rate", o.learning_rate > 0, "more than 0");
@@ -124,25 +136,31 @@ void check_numbers(const Fields& f, const TrainConfig& c) {
 
 // What the other settings leave without effect.
 void check_effects(Fields& fields, const TrainConfig& config) {
+  bool has_latent = config.latent.bits > 0;
+  const char* why_not = "latent.bits is 0";
   if (!config.model.from.empty()) {
+    const std::filesystem::path config_json = config_json_of(config.model);
+    has_latent = read_model_config(config_json).latent.present();
+    why_not = "the model of model.from has no latent";
     for (const Fields::Field& field : std::vector(fields.all())) {
       if (field.key.starts_with("model.") && field.key != "model.from") {
         fields.no_effect(field.key, "model.from gives the shape");
       }
     }
     fields.no_effect("latent.bits", "model.from gives the shape");
-    if (std::filesystem::is_directory(config.model.from)) {
+    if (config_json != config.model.from) {
       fields.no_effect("latent.init", "model.from gives the weights");
     }
-  } else if (config.latent.bits == 0) {
+  }
+  if (!has_latent) {
     for (const Fields::Field& field : std::vector(fields.all())) {
       if (field.key.starts_with("latent.") && field.key != "latent.bits") {
-        fields.no_effect(field.key, "latent.bits is 0");
+        fields.no_effect(field.key, why_not);
       }
     }
     for (const char* key :
          {"optimizer.encoder_factor", "optimizer.table_factor", "evaluation.iwae_samples"}) {
-      fields.no_effect(key, "latent.bits is 0");
+      fields.no_effect(key, why_not);
     }
   }
   if (config.latent.kappa_warmup_steps == 0) {
@@ -193,8 +211,9 @@ TrainConfig read_train_config(const std::filesystem::path& file,
   check(fields, "data.", config.data);
   check(fields, "schedule.", config.schedule, config.run.steps);
   check_effects(fields, config);
-  // Shape mistakes name the key of this file, before any data is opened.
-  if (config.model.from.empty()) model_config(config, 1 << 20, 1);
+  // Shape mistakes name the key of this file, before any data is opened: the smallest there is
+  // fits.
+  if (config.model.from.empty()) model_config(config, 1, 1);
   config.folder =
       config.run.folder.empty() ? "runs" / file.stem() : std::filesystem::path(config.run.folder);
   config.resolved = fields.write();
@@ -210,8 +229,7 @@ ModelConfig model_config(const TrainConfig& config, int64_t data_vocab_size, int
   const ModelSettings& m = config.model;
   ModelConfig c;
   if (!m.from.empty()) {
-    const std::filesystem::path from = m.from;
-    c = read_model_config(std::filesystem::is_directory(from) ? from / "config.json" : from);
+    c = read_model_config(config_json_of(m));
     if (c.latent.present()) c.latent.kappa_bits = config.latent.kappa_bits;
   } else {
     c.vocab_size = m.vocab_size == 0 ? data_vocab_size : m.vocab_size;
@@ -250,8 +268,8 @@ ModelConfig model_config(const TrainConfig& config, int64_t data_vocab_size, int
          data_vocab_size - 1, data_vocab_size);
   }
   if (c.max_position_embeddings < T) {
-    fail(ErrorCode::kInvalidConfig,
-         "model.max_position_embeddings is {}, expected at least the data's context {}",
+    fail(ErrorCode::kInvalidConfig, "{} is {}, expected at least the data's context {}",
+         m.from.empty() ? "model.max_position_embeddings" : m.from + ": max_position_embeddings",
          c.max_position_embeddings, T);
   }
   return c;

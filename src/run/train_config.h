@@ -86,6 +86,7 @@ struct CheckpointSettings {
 struct LoggingSettings {
   int64_t every = 10;
   bool tensorboard = true;
+  bool gemm_share = true;
 };
 
 struct TrainConfig {

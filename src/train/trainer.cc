@@ -90,8 +90,12 @@ class Trainer {
 
   OrderedJson log_line(const StepFigures& figures) const;
   void show(const OrderedJson& line);
+  void restart_clock();
   void write_events(const OrderedJson& line);
 
+  at::ScalarType compute_dtype() const {
+    return config_.run.precision == "bf16" ? at::kBFloat16 : at::kFloat;
+  }
   bool is_last_step() const { return state_.step == config_.run.steps; }
   bool evaluation_due() const {
     return config_.evaluation.every > 0 &&
@@ -113,7 +117,7 @@ class Trainer {
   std::unique_ptr<EventFile> events_;
   IdleLatentWatch idle_latent_;
 
-  double gemm_rate_ = 0;  // operations per second
+  double gemm_rate_ = 0;  // operations per second; 0: not measured
   Clock::time_point last_log_ = Clock::now();
   int64_t last_log_tokens_ = 0, last_log_step_ = 0;
 };
@@ -140,8 +144,7 @@ Trainer::Trainer(const TrainRequest& request)
   }
   model_->to(device_);
   model_->set_recompute(config_.run.recompute);
-  optimizer_ = std::make_unique<AdamW>(
-      model_, config_.optimizer, config_.run.precision == "bf16" ? at::kBFloat16 : at::kFloat);
+  optimizer_ = std::make_unique<AdamW>(model_, config_.optimizer, compute_dtype());
   if (checkpoint) resume_from(*checkpoint);
 
   write_file_atomically(config_.folder / "config.toml", config_.resolved);
@@ -150,11 +153,10 @@ Trainer::Trainer(const TrainRequest& request)
   if (config_.logging.tensorboard) {
     events_ = std::make_unique<EventFile>(config_.folder, state_.step);
   }
-  gemm_rate_ =
-      ops::measure_gemm_rate(config_.run.precision == "bf16" ? at::kBFloat16 : at::kFloat, device_);
-  last_log_step_ = state_.step;
-  last_log_tokens_ = state_.tokens;
-  last_log_ = Clock::now();
+  if (config_.logging.gemm_share) {
+    gemm_rate_ = ops::measure_gemm_rate(compute_dtype(), device_);
+  }
+  restart_clock();
 }
 
 void Trainer::check_held_out() const {
@@ -204,18 +206,16 @@ void Trainer::resume_from(const std::filesystem::path& checkpoint) {
 }
 
 void Trainer::describe() {
-  status_.say(fmt::format(
-      "{}: {} parameters, {} on {}; {} rows of {} tokens a step{}; {:.0f} GFLOPS measured for a "
-      "GEMM",
-      model_config_.latent.present()
-          ? fmt::format("Free Transformer, {} bits, κ = {:g}", model_config_.latent.bits,
-                        config_.latent.kappa_bits)
-          : std::string("plain decoder"),
-      short_number(double(parameter_count(model_config_))), config_.run.precision,
-      config_.run.device, rows_per_step_, T_,
-      rows_per_pass_ == rows_per_step_ ? std::string()
-                                       : fmt::format(" in passes of {}", rows_per_pass_),
-      gemm_rate_ / 1e9));
+  std::string text = model_config_.latent.present()
+                         ? fmt::format("Free Transformer, {} bits, κ = {:g}",
+                                       model_config_.latent.bits, config_.latent.kappa_bits)
+                         : std::string("plain decoder");
+  text += fmt::format(": {} parameters, {} on {}; {} rows of {} tokens a step",
+                      short_number(double(parameter_count(model_config_))), config_.run.precision,
+                      config_.run.device, rows_per_step_, T_);
+  if (rows_per_pass_ < rows_per_step_) text += fmt::format(" in passes of {}", rows_per_pass_);
+  if (gemm_rate_ > 0) text += fmt::format("; a GEMM reaches {:.0f} GFLOPS", gemm_rate_ / 1e9);
+  status_.say(text);
 }
 
 KlPrice Trainer::price(int64_t step) const {
@@ -301,23 +301,25 @@ OrderedJson Trainer::log_line(const StepFigures& figures) const {
 void Trainer::show(const OrderedJson& line) {
   const double seconds = seconds_since(last_log_);
   const double tokens_per_second = double(state_.tokens - last_log_tokens_) / seconds;
-  const double share = tokens_per_second * training_flops_per_token(model_config_, T_) / gemm_rate_;
   const double left = seconds / double(std::max<int64_t>(1, state_.step - last_log_step_)) *
                       double(config_.run.steps - state_.step);
   OrderedJson timing;
   timing["step"] = state_.step;
   timing["seconds"] = seconds;
   timing["tokens_per_second"] = tokens_per_second;
-  timing["share_of_gemm_rate"] = share;
+  if (gemm_rate_ > 0) {
+    timing["share_of_gemm_rate"] =
+        tokens_per_second * training_flops_per_token(model_config_, T_) / gemm_rate_;
+  }
   timing_->append(timing);
   if (events_) {
-    events_->scalars(
-        state_.step, double(std::time(nullptr)),
-        {{"speed/tokens_per_second", tokens_per_second}, {"speed/share_of_gemm_rate", share}});
+    std::vector<std::pair<std::string, double>> values;
+    for (const char* key : {"tokens_per_second", "share_of_gemm_rate"}) {
+      if (timing.contains(key)) values.emplace_back(std::string("speed/") + key, timing[key]);
+    }
+    events_->scalars(state_.step, double(std::time(nullptr)), values);
   }
-  last_log_ = Clock::now();
-  last_log_tokens_ = state_.tokens;
-  last_log_step_ = state_.step;
+  restart_clock();
 
   std::string text = fmt::format("step {}/{}", state_.step, config_.run.steps);
   if (status_.is_terminal()) {
@@ -328,10 +330,19 @@ void Trainer::show(const OrderedJson& line) {
     text += fmt::format("  CE {:.4f}  KL {:.3f} bits", line["posterior_ce"].get<double>(),
                         line["kl_bits"].get<double>());
   }
-  text += fmt::format("  lr {:.2e}  |g| {:.2f}  {} tok/s ({:.0f} % of GEMM)  {} left",
-                      line["learning_rate"].get<double>(), line["gradient_norm"].get<double>(),
-                      short_number(tokens_per_second), 100 * share, duration(left));
-  status_.show(text);
+  text += fmt::format("  lr {:.2e}  |g| {:.2f}  {} tok/s", line["learning_rate"].get<double>(),
+                      line["gradient_norm"].get<double>(), short_number(tokens_per_second));
+  if (gemm_rate_ > 0) {
+    text += fmt::format(" ({:.0f} % of GEMM)", 100 * timing["share_of_gemm_rate"].get<double>());
+  }
+  status_.show(text + fmt::format("  {} left", duration(left)));
+}
+
+// Speed is that of training: not of evaluating, saving or starting.
+void Trainer::restart_clock() {
+  last_log_ = Clock::now();
+  last_log_tokens_ = state_.tokens;
+  last_log_step_ = state_.step;
 }
 
 void Trainer::write_events(const OrderedJson& line) {
@@ -410,9 +421,7 @@ bool Trainer::finish_step(OrderedJson line) {
                           model_config_.latent.bits, is_best ? "  (best)" : "")
             : fmt::format("step {}: held-out CE {:.4f} nats{}", state_.step, result->ce.mean,
                           is_best ? "  (best)" : ""));
-    last_log_ = Clock::now();  // the speed of training is not that of evaluating
-    last_log_tokens_ = state_.tokens;
-    last_log_step_ = state_.step;
+    restart_clock();
   }
   const bool logged =
       due(state_.step, config_.logging.every) || line.contains("evaluation") || is_last_step();
@@ -420,7 +429,10 @@ bool Trainer::finish_step(OrderedJson line) {
     metrics_->append(line);
     write_events(line);
   }
-  if (due(state_.step, config_.checkpoints.every) || is_last_step() || is_best) save(is_best);
+  if (due(state_.step, config_.checkpoints.every) || is_last_step() || is_best) {
+    save(is_best);
+    restart_clock();
+  }
   return true;
 }
 

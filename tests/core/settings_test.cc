@@ -265,6 +265,8 @@ TEST(Settings, RefusesWhatIsNotToml) {
   EXPECT_CONFIG_ERROR("run.toml:2: ", SmallRun().read("seed = 1\nseed\n"));
   EXPECT_CONFIG_ERROR("run.toml:2: ", SmallRun().read("[data]\nkind = \"te\nxt\"\n"));
   EXPECT_CONFIG_ERROR("run.toml:2: ", SmallRun().read("[data]\nkind = \"\xFF\"\n"));
+  EXPECT_CONFIG_ERROR("run.toml:1: ", SmallRun().read("seed = 3é"));
+  EXPECT_CONFIG_ERROR("run.toml:1: ", SmallRun().read("seed = 1979-05-27T\\7:32:00Z"));
   EXPECT_CONFIG_ERROR("run.toml:1: ", SmallRun().read("seed = " + std::string(100'000, '[')));
 }
 

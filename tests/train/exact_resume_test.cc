@@ -1,0 +1,166 @@
+// Killed at any moment, a run goes on as if nothing had happened: byte for byte.
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include "core/json.h"
+#include "training_run.h"
+
+namespace freeformer {
+namespace {
+
+struct Variant {
+  const char* name;
+  std::vector<std::string> assignments;
+};
+
+class EveryVariant : public testing::TestWithParam<Variant> {
+ protected:
+  TrainConfig config(const std::filesystem::path& folder) const {
+    return tiny_run(folder, GetParam().assignments);
+  }
+  TemporaryFolder folder_;
+};
+
+INSTANTIATE_TEST_SUITE_P(
+    , EveryVariant,
+    testing::Values(Variant{"PlainFp32", {}}, Variant{"PlainBf16", {"run.precision=bf16"}},
+                    Variant{"FreeFp32", {"latent.bits=5", "latent.kappa_warmup_steps=6"}},
+                    Variant{"FreeBf16", {"latent.bits=5", "run.precision=bf16"}}),
+    [](const auto& info) { return info.param.name; });
+
+double run_in_child(const TrainConfig& config) {
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(wait_for(start_child([&] { run_quietly(config); })), 0);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+TEST_P(EveryVariant, HalfTheStepsThenTheRestEqualAllAtOnce) {
+  run_in_child(config(folder_.path() / "whole"));
+  // Stopped by its own number of steps, with the schedule of the whole run.
+  TrainConfig half = config(folder_.path() / "halves");
+  const pid_t child = start_child([&] {
+    // SIGTERM as soon as the sixth step is logged.
+    const pid_t self = getpid();
+    std::thread([self, path = half.folder / "metrics.jsonl"] {
+      while (true) {
+        std::error_code ignored;
+        if (std::filesystem::exists(path, ignored)) {
+          const std::string text = read_text_file(path);
+          if (std::count(text.begin(), text.end(), '\n') >= 6) break;
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      kill(self, SIGTERM);
+    }).detach();
+    const TrainOutcome outcome = run_quietly(half);
+    if (outcome.stopped_by != "SIGTERM" && outcome.step != 12) _exit(7);
+  });
+  ASSERT_EQ(wait_for(child), 0);
+  run_in_child(half);
+  // The stop left a checkpoint of its own; everything else is the same.
+  const auto found = lasting_files(folder_.path() / "halves");
+  for (const auto& [name, content] : lasting_files(folder_.path() / "whole")) {
+    ASSERT_TRUE(found.contains(name)) << name;
+    EXPECT_TRUE(found.at(name) == content) << name << " differs";
+  }
+}
+
+TEST_P(EveryVariant, KilledAtTwentyOneMomentsItEndsTheSame) {
+  const double seconds = run_in_child(config(folder_.path() / "whole"));
+  std::mt19937 random(11);
+  int killed = 0;
+  for (int round = 0; round < 7; ++round) {
+    const TrainConfig interrupted = config(folder_.path() / fmt::format("killed-{}", round));
+    for (int kills = 0; kills < 3; ++kills) {
+      const pid_t child = start_child([&] { run_quietly(interrupted); });
+      std::this_thread::sleep_for(std::chrono::duration<double>(
+          seconds * std::uniform_real_distribution(0.05, 0.7)(random)));
+      kill(child, SIGKILL);
+      killed += wait_for(child) == -SIGKILL;
+    }
+    run_in_child(interrupted);
+    expect_same_files(interrupted.folder, folder_.path() / "whole");
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(killed, 10) << "most runs ended before they could be killed";
+}
+
+// A kill inside a save, made certain: the save's folder is watched.
+TEST_P(EveryVariant, KilledInsideASaveItEndsTheSame) {
+  run_in_child(config(folder_.path() / "whole"));
+  const TrainConfig interrupted = config(folder_.path() / "killed");
+  int inside = 0;
+  for (int attempt = 0; attempt < 40 && inside < 3; ++attempt) {
+    const pid_t child = start_child([&] { run_quietly(interrupted); });
+    const auto checkpoints = interrupted.folder / "checkpoints";
+    bool seen = false;
+    int status = 0;
+    while (!seen && waitpid(child, &status, WNOHANG) == 0) {
+      std::error_code ignored;
+      for (const auto& entry : std::filesystem::directory_iterator(checkpoints, ignored)) {
+        seen = seen || entry.path().filename().string().starts_with(".tmp-step");
+      }
+    }
+    if (!seen) break;  // it has finished
+    kill(child, SIGKILL);
+    wait_for(child);
+    for (const auto& entry : std::filesystem::directory_iterator(checkpoints)) {
+      if (entry.path().filename().string().starts_with(".tmp-step")) {
+        ++inside;
+        break;
+      }
+    }
+  }
+  EXPECT_GE(inside, 1);
+  run_in_child(interrupted);
+  expect_same_files(interrupted.folder, folder_.path() / "whole");
+}
+
+TEST(StopSignals, DuringAnEvaluationTheStepIsSavedAndEvaluatedLater) {
+  const TemporaryFolder folder;
+  // Evaluation takes nearly all of the time: a signal at a random moment falls into it.
+  const std::vector<std::string> heavy = {"run.steps=3", "evaluation.every=1",
+                                          "evaluation.rows=512", "latent.bits=4",
+                                          "data.context=64"};
+  const TrainConfig whole = tiny_run(folder.path() / "whole", heavy);
+  const double seconds = run_in_child(whole);
+  int pending = 0;
+  for (int attempt = 0; attempt < 10 && pending == 0; ++attempt) {
+    const TrainConfig stopped = tiny_run(folder.path() / fmt::format("stopped-{}", attempt), heavy);
+    const pid_t child = start_child([&] { run_quietly(stopped); });
+    std::this_thread::sleep_for(std::chrono::duration<double>(seconds * (0.3 + 0.05 * attempt)));
+    kill(child, SIGUSR1);
+    ASSERT_EQ(wait_for(child), 0) << "a stop by signal is not a failure";
+    const auto state = stopped.folder / "checkpoints/latest/trainer_state.json";
+    if (!std::filesystem::exists(state)) continue;
+    const bool interrupted = !Json::parse(read_text_file(state))["pending"].is_null();
+    pending += interrupted;
+    run_in_child(stopped);
+    EXPECT_EQ(read_text_file(stopped.folder / "metrics.jsonl"),
+              read_text_file(whole.folder / "metrics.jsonl"));
+    const auto found = lasting_files(stopped.folder);
+    for (const auto& [name, content] : lasting_files(whole.folder)) {
+      ASSERT_TRUE(found.contains(name)) << name;
+      EXPECT_TRUE(found.at(name) == content) << name << " differs";
+    }
+  }
+  EXPECT_GT(pending, 0) << "no signal fell into an evaluation";
+}
+
+TEST(StopSignals, ASecondOneEndsTheProcessAtOnce) {
+  const TemporaryFolder folder;
+  const TrainConfig config =
+      tiny_run(folder.path() / "run", {"batch.tokens_per_step=200000", "batch.micro_rows=0"});
+  const pid_t child = start_child([&] { run_quietly(config); });
+  while (!std::filesystem::exists(config.folder / "timing.jsonl")) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  kill(child, SIGTERM);
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  kill(child, SIGTERM);
+  EXPECT_EQ(wait_for(child), 128 + SIGTERM);
+}
+
+}  // namespace
+}  // namespace freeformer

@@ -1,0 +1,291 @@
+#include "train/trainer.h"
+
+#include <sys/resource.h>
+#include <cmath>
+
+#include "core/checkpoint.h"
+#include "core/json.h"
+#include "core/log.h"
+#include "expect_error.h"
+#include "model/weights.h"
+#include "run/run_folder.h"
+#include "text/token_file.h"
+#include "training_run.h"
+
+namespace freeformer {
+namespace {
+
+std::vector<OrderedJson> metrics(const std::filesystem::path& folder) {
+  std::vector<OrderedJson> lines;
+  const std::string text = read_text_file(folder / "metrics.jsonl");
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = text.find('\n', begin);
+    lines.push_back(OrderedJson::parse(text.substr(begin, end - begin)));
+    begin = end + 1;
+  }
+  return lines;
+}
+
+Tensor weight(const std::filesystem::path& checkpoint, const std::string& name) {
+  const Checkpoint opened(checkpoint);
+  const auto [info, data] = opened.tensor(name);
+  return to_tensor(*info, data);
+}
+
+TEST(Trainer, LearnsTheCoin) {
+  const TemporaryFolder folder;
+  const TrainConfig config = tiny_run(
+      folder.path() / "run",
+      {"run.steps=150", "batch.tokens_per_step=768", "evaluation.rows=64", "evaluation.every=150",
+       "data.coin_flip=0.05", "checkpoints.every=0", "batch.micro_rows=0"});
+  const TrainOutcome outcome = run_quietly(config);
+  EXPECT_EQ(outcome.step, 150);
+  // A coin that comes up the same 19 times of 20 has little more than h(0.05) = 0.199 nats a toss.
+  EXPECT_LT(outcome.best_bound, 0.30);
+  EXPECT_GT(outcome.best_bound, 0.19);
+}
+
+TEST(Trainer, LogsOneObjectPerLoggedStepWithTheHonestNames) {
+  const TemporaryFolder folder;
+  run_quietly(tiny_run(folder.path() / "free",
+                       {"latent.bits=3", "logging.every=3", "evaluation.iwae_samples=2"}));
+  const auto free = metrics(folder.path() / "free");
+  std::vector<int64_t> steps;
+  for (const OrderedJson& line : free) steps.push_back(line["step"].get<int64_t>());
+  EXPECT_EQ(steps, (std::vector<int64_t>{3, 4, 6, 8, 9, 12}));  // every 3, and every evaluation
+  for (const OrderedJson& line : free) {
+    for (const char* key : {"loss", "posterior_ce", "kl_bits", "hinged_kl_bits", "learning_rate",
+                            "gradient_norm", "tokens"}) {
+      EXPECT_TRUE(line.contains(key)) << key;
+    }
+    EXPECT_FALSE(line.contains("ce")) << "posterior CE must not go by a plain decoder's name";
+  }
+  const OrderedJson& evaluation = free[1]["evaluation"];
+  const auto mean = [&](const char* key) {
+    return evaluation[key]["nats_per_token"].get<double>();
+  };
+  EXPECT_NEAR(mean("elbo"), mean("posterior_ce") + mean("kl"), 1e-12);
+  EXPECT_LE(mean("iwae"), mean("elbo") + 0.2);
+  EXPECT_TRUE(evaluation.contains("prior_ce"));
+  EXPECT_EQ(evaluation["latent"]["kl_bits_by_bit"].size(), 3u);
+
+  run_quietly(tiny_run(folder.path() / "plain"));
+  const auto plain = metrics(folder.path() / "plain");
+  EXPECT_EQ(plain.size(), 12u);
+  EXPECT_TRUE(plain[0].contains("ce"));
+  EXPECT_FALSE(plain[0].contains("kl_bits"));
+  EXPECT_TRUE(plain[3]["evaluation"].contains("ce"));
+}
+
+TEST(Trainer, ManyPassesEqualOne) {
+  // Documents of odd lengths, so that passes have different numbers of targets: a mean of means
+  // would be another number.
+  const TemporaryFolder folder;
+  std::vector<int32_t> tokens;
+  std::vector<uint64_t> documents;
+  for (int i = 0; i < 60; ++i) {
+    documents.push_back(tokens.size());
+    for (int t = 0; t < 2 + i * 7 % 11; ++t) tokens.push_back((i * 5 + t * t) % 20);
+  }
+  const auto data = folder.path() / "data.bin";
+  write_token_file(data, tokens, 20, "none", documents);
+  for (const char* latent : {"latent.bits=0", "latent.bits=4"}) {
+    const std::vector<std::string> common = {
+        "data.kind=tokens", "data.paths=" + data.string(), "data.documents=cut",
+        "data.context=8",   "batch.tokens_per_step=72",    latent,
+        "run.steps=4",      "optimizer.clip_norm=0.5",     "schedule.warmup_steps=1"};
+    const auto run = [&](const char* name, const char* micro_rows) {
+      auto assignments = common;
+      assignments.push_back(std::string("batch.micro_rows=") + micro_rows);
+      run_quietly(tiny_run(folder.path() / latent / name, assignments));
+      return folder.path() / latent / name;
+    };
+    std::filesystem::create_directories(folder.path() / latent);
+    const auto one = run("one", "0"), many = run("many", "2"), single = run("single", "1");
+    const auto a = metrics(one), b = metrics(many);
+    for (size_t i = 0; i < a.size(); ++i) {
+      EXPECT_NEAR(a[i]["loss"].get<double>(), b[i]["loss"].get<double>(), 1e-6) << i;
+      EXPECT_NEAR(a[i]["gradient_norm"].get<double>(), b[i]["gradient_norm"].get<double>(), 1e-6);
+    }
+    for (const auto& other : {many, single}) {
+      for (const char* name : {"model.embed_tokens.weight", "model.layers.1.mlp.up_proj.weight"}) {
+        const Tensor x = weight(one / "checkpoints/latest", name);
+        const Tensor y = weight(other / "checkpoints/latest", name);
+        EXPECT_LT(((x - y).norm() / x.norm()).item<double>(), 1e-6) << name << " " << latent;
+      }
+    }
+  }
+}
+
+TEST(Trainer, RecomputedBlocksChangeNothing) {
+  const TemporaryFolder folder;
+  for (const char* latent : {"latent.bits=0", "latent.bits=4"}) {
+    const auto a = folder.path() / fmt::format("kept-{}", latent);
+    const auto b = folder.path() / fmt::format("recomputed-{}", latent);
+    run_quietly(tiny_run(a, {latent}));
+    run_quietly(tiny_run(b, {latent, "run.recompute=true"}));
+    expect_same_files(a, b);
+  }
+}
+
+TEST(Trainer, TheBestCheckpointIsTheOneOfTheLowestBound) {
+  const TemporaryFolder folder;
+  const TrainConfig config =
+      tiny_run(folder.path() / "run",
+               {"latent.bits=4", "evaluation.every=1", "run.steps=10",
+                "optimizer.learning_rate=0.05", "checkpoints.every=0", "checkpoints.keep_last=1"});
+  const TrainOutcome outcome = run_quietly(config);
+  double best = 1e9;
+  int64_t step = 0;
+  for (const OrderedJson& line : metrics(config.folder)) {
+    const double elbo = line["evaluation"]["elbo"]["nats_per_token"].get<double>();
+    if (elbo < best) {
+      best = elbo;
+      step = line["step"].get<int64_t>();
+    }
+  }
+  EXPECT_EQ(outcome.best_step, step);
+  EXPECT_EQ(outcome.best_bound, best);
+  EXPECT_EQ(std::filesystem::read_symlink(config.folder / "checkpoints/best"),
+            fmt::format("step-{}", step));
+  EXPECT_TRUE(std::filesystem::exists(config.folder / "checkpoints/best/config.json"));
+}
+
+TEST(Trainer, ALossThatIsNotANumberStopsAndNamesStepRowsAndCheckpoint) {
+  const TemporaryFolder folder;
+  const TrainConfig config = tiny_run(
+      folder.path() / "run", {"optimizer.learning_rate=1e30", "checkpoints.every=1",
+                              "schedule.kind=constant", "schedule.warmup_steps=0",
+                              "evaluation.every=0", "data.held_out=0", "optimizer.clip_norm=0"});
+  EXPECT_FREEFORMER_ERROR(ErrorCode::kDiverged, "last good checkpoint: ", run_quietly(config));
+  try {
+    run_quietly(config);
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("rows "));
+    EXPECT_THAT(error.what(), testing::HasSubstr("checkpoints/step-"));
+  }
+}
+
+TEST(Trainer, WarnsOfALatentThatIsHardlyUsed) {
+  std::vector<std::string> warnings;
+  set_log_sink([&](LogLevel level, std::string_view, std::string_view text) {
+    if (level == LogLevel::kWarn) warnings.emplace_back(text);
+  });
+  const TemporaryFolder folder;
+  // An encoder that starts flat and may not move says nothing.
+  run_quietly(tiny_run(folder.path() / "idle",
+                       {"latent.bits=4", "latent.kappa_bits=2", "run.steps=16",
+                        "optimizer.encoder_factor=0", "model.initializer_range=0.001"}));
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_THAT(warnings[0], testing::HasSubstr("hardly used"));
+  warnings.clear();
+  run_quietly(tiny_run(folder.path() / "awake",
+                       {"latent.bits=4", "latent.kappa_bits=0.001", "run.steps=16"}));
+  EXPECT_TRUE(warnings.empty());
+  set_log_sink({});
+}
+
+TEST(Trainer, AFullDiskKeepsThePreviousCheckpointWhole) {
+  const TemporaryFolder folder;
+  const TrainConfig config = tiny_run(folder.path() / "run", {"latent.bits=4"});
+  ASSERT_EQ(wait_for(start_child([&] { run_quietly(config); })), 0);
+  const auto before = lasting_files(config.folder);
+  const TrainConfig longer = tiny_run(config.folder, {"latent.bits=4", "run.steps=30"});
+  const pid_t child = start_child([&] {
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{20000, 20000};  // the optimiser's file is larger
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0) _exit(3);
+    try {
+      run_quietly(longer);
+    } catch (const Error& error) {
+      _exit(error.code() == ErrorCode::kIo ? 42 : 4);
+    }
+  });
+  ASSERT_EQ(wait_for(child), 42);
+  for (const auto& [name, content] : before) {
+    if (name.starts_with("checkpoints/")) EXPECT_EQ(lasting_files(config.folder).at(name), content);
+  }
+  EXPECT_NO_THROW(verify_checksums(config.folder / "checkpoints/latest"));
+  for (const auto& entry : std::filesystem::directory_iterator(config.folder / "checkpoints")) {
+    EXPECT_FALSE(entry.path().filename().string().starts_with(".tmp")) << entry.path();
+  }
+  // With room again it goes on.
+  EXPECT_EQ(wait_for(start_child([&] { run_quietly(longer); })), 0);
+}
+
+TEST(Trainer, RefusesToResumeWhatDoesNotFit) {
+  const TemporaryFolder folder;
+  const TrainConfig config = tiny_run(folder.path() / "run", {"run.steps=2"});
+  run_quietly(config);
+  EXPECT_FREEFORMER_ERROR(ErrorCode::kInvalidArgument, "holds a run that reached step 2",
+                          run_quietly(config, "no"));
+  EXPECT_FREEFORMER_ERROR(ErrorCode::kInvalidArgument, "expected auto, no or a checkpoint",
+                          run_quietly(config, "/nowhere"));
+  EXPECT_FREEFORMER_ERROR(ErrorCode::kBadCheckpoint,
+                          "another shape: \"hidden_size\" is 16, the settings say 32",
+                          run_quietly(tiny_run(config.folder, {"model.hidden_size=32"})));
+  EXPECT_FREEFORMER_ERROR(ErrorCode::kBadCheckpoint, "another shape",
+                          run_quietly(tiny_run(config.folder, {"latent.bits=3"})));
+  // Damage.
+  const auto weights = config.folder / "checkpoints/step-2/model.safetensors";
+  std::string bytes = read_text_file(weights);
+  bytes[bytes.size() - 3] ^= 1;
+  write_file_atomically(weights, bytes);
+  EXPECT_FREEFORMER_ERROR(ErrorCode::kBadCheckpoint, "model.safetensors: its checksum is",
+                          run_quietly(tiny_run(config.folder, {"run.steps=4"})));
+}
+
+TEST(Trainer, GoesOnFromANamedCheckpointAndWithMoreSteps) {
+  const TemporaryFolder folder;
+  const TrainConfig config = tiny_run(folder.path() / "run");
+  run_quietly(config);
+  const auto before = lasting_files(config.folder);
+  const TrainOutcome again = run_quietly(config, (config.folder / "checkpoints/step-6").string());
+  EXPECT_EQ(again.step, 12);
+  const auto after = lasting_files(config.folder);
+  EXPECT_EQ(after.at("metrics.jsonl"), before.at("metrics.jsonl"));
+  EXPECT_TRUE(after.at("checkpoints/step-12/model.safetensors") ==
+              before.at("checkpoints/step-12/model.safetensors"));
+  EXPECT_EQ(run_quietly(tiny_run(config.folder, {"run.steps=15"})).step, 15);
+}
+
+TEST(Trainer, StartsFromTheWeightsOfACheckpoint) {
+  const TemporaryFolder folder;
+  run_quietly(tiny_run(folder.path() / "first", {"latent.bits=3"}));
+  const auto from = folder.path() / "first/checkpoints/latest";
+  const auto file = folder.path() / "second.toml";
+  write_file_atomically(file, fmt::format(R"(
+[run]
+steps = 1
+folder = "{}"
+[data]
+kind = "coin"
+context = 12
+[model]
+from = "{}"
+[schedule]
+warmup_steps = 0
+[optimizer]
+learning_rate = 1e-9
+[batch]
+tokens_per_step = 24
+[evaluation]
+every = 0
+)",
+                                          (folder.path() / "second").string(), from.string()));
+  run_quietly(read_train_config(file, {}));
+  const Tensor a = weight(from, "model.embed_tokens.weight");
+  const Tensor b = weight(folder.path() / "second/checkpoints/latest", "model.embed_tokens.weight");
+  EXPECT_LT((a - b).abs().max().item<double>(), 1e-6);
+}
+
+TEST(Trainer, ARunsCheckpointOpensAsAHuggingFaceFolder) {
+  const TemporaryFolder folder;
+  run_quietly(tiny_run(folder.path() / "run", {"run.precision=bf16"}));
+  const Checkpoint checkpoint(folder.path() / "run/checkpoints/latest");
+  EXPECT_EQ(checkpoint.config().torch_dtype, "float32");
+  EXPECT_TRUE(std::filesystem::exists(checkpoint.folder() / "tokenizer.json"));
+}
+
+}  // namespace
+}  // namespace freeformer
