@@ -47,7 +47,7 @@ class Running {
     return {sequence, history_.back(), codes_.empty() ? 0 : codes_.back()};
   }
 
-  // Takes the logits of the next token; returns whether the callback wants more.
+  // Takes the logits of the next token: draws it, tells the callback, and finishes where it ends.
   void advance(size_t index, std::span<const float> logits, const GenerateCallback& callback) {
     GeneratedToken token;
     token.sampled = sample_token(logits, history_, request_.sampling, request_.sequence,

@@ -17,10 +17,10 @@ class Recompute : public torch::autograd::Function<Recompute> {
   };
 
   static Tensor forward(torch::autograd::AutogradContext* context,
-                        const c10::intrusive_ptr<Held>& held, const variable_list& inputs) {
-    context->save_for_backward(inputs);
+                        const c10::intrusive_ptr<Held>& held, at::TensorList inputs) {
+    context->save_for_backward(inputs.vec());
     context->saved_data["function"] = torch::IValue::make_capsule(held);
-    return held->function(inputs);  // autograd is off in here
+    return held->function(inputs.vec());  // autograd is off in here
   }
 
   static variable_list backward(torch::autograd::AutogradContext* context, variable_list grads) {
@@ -46,7 +46,9 @@ class Recompute : public torch::autograd::Function<Recompute> {
 
 Tensor recompute(std::function<Tensor(const std::vector<Tensor>&)> function,
                  const std::vector<Tensor>& inputs) {
-  return Recompute::apply(c10::make_intrusive<Recompute::Held>(std::move(function)), inputs);
+  // As a TensorList: of a std::vector LibTorch would not see that it holds tensors.
+  return Recompute::apply(c10::make_intrusive<Recompute::Held>(std::move(function)),
+                          at::TensorList(inputs));
 }
 
 }  // namespace freeformer::ops

@@ -211,8 +211,7 @@ TrainConfig read_train_config(const std::filesystem::path& file,
   check(fields, "data.", config.data);
   check(fields, "schedule.", config.schedule, config.run.steps);
   check_effects(fields, config);
-  // Shape mistakes name the key of this file, before any data is opened: the smallest there is
-  // fits.
+  // Shape mistakes name the key of this file, before any data is opened; the smallest stands in.
   if (config.model.from.empty()) model_config(config, 1, 1);
   config.folder =
       config.run.folder.empty() ? "runs" / file.stem() : std::filesystem::path(config.run.folder);

@@ -397,5 +397,104 @@ TEST(CheckpointIndex, RefusesATensorNamedTwice) {
   expect_refused(written, "model.safetensors.index.json has the key 'a' twice");
 }
 
+// --- Writing
+
+std::vector<TensorToWrite> tensors_of(const CheckpointToWrite& written) {
+  std::vector<TensorToWrite> tensors;
+  for (const Weight& weight : written.weights) {
+    tensors.push_back({weight.name, weight.dtype, weight.shape, weight.bytes});
+  }
+  return tensors;
+}
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+uint64_t total_bytes(const CheckpointToWrite& written) {
+  uint64_t total = 0;
+  for (const Weight& weight : written.weights) total += weight.bytes.size();
+  return total;
+}
+
+TEST(WriteCheckpoint, WritesOneFileUpToTheLimit) {
+  for (const ModelConfig& config : {small_config(0), small_config(3), tied_config()}) {
+    const CheckpointToWrite written(config);
+    const fs::path folder = written.folder.path() / "deep" / "er";
+    write_checkpoint(folder, config, tensors_of(written), total_bytes(written));
+    EXPECT_EQ(names_in(folder), (std::vector<std::string>{"config.json", "model.safetensors"}));
+    expect_holds(Checkpoint(folder), written);
+  }
+}
+
+TEST(WriteCheckpoint, WritesShardsWithAnIndexOverTheLimit) {
+  for (const uint64_t limit : {1000, 2000, 5000}) {
+    const CheckpointToWrite written;
+    const fs::path folder = written.folder.path();
+    write_checkpoint(folder, written.config, tensors_of(written), limit);
+    expect_holds(Checkpoint(folder), written);
+
+    const Json index = Json::parse(std::ifstream(folder / "model.safetensors.index.json"));
+    EXPECT_EQ(index["metadata"]["total_size"], total_bytes(written));
+    EXPECT_EQ(index["weight_map"].size(), written.weights.size());
+    for (const Weight& weight : written.weights) {
+      EXPECT_TRUE(index["weight_map"].contains(weight.name)) << weight.name;
+    }
+    size_t found = 0;  // tensors of all shards
+    for (const std::string& name : names_in(folder)) {
+      if (!name.ends_with(".safetensors")) continue;
+      const SafetensorsFile shard(folder / name);
+      uint64_t bytes = 0;
+      for (const TensorInfo& tensor : shard.tensors()) {
+        bytes += tensor.end - tensor.begin;
+        ++found;
+        EXPECT_EQ(index["weight_map"][tensor.name], name);
+      }
+      EXPECT_LE(bytes, limit) << name;
+    }
+    EXPECT_EQ(found, written.weights.size());
+  }
+}
+
+TEST(WriteCheckpoint, OneByteOverTheLimitMakesTwoShards) {
+  const CheckpointToWrite written;
+  write_checkpoint(written.folder.path(), written.config, tensors_of(written),
+                   total_bytes(written) - 1);
+  EXPECT_EQ(names_in(written.folder.path()),
+            (std::vector<std::string>{"config.json", CheckpointToWrite::kFirst,
+                                      CheckpointToWrite::kSecond, "model.safetensors.index.json"}));
+  expect_holds(Checkpoint(written.folder.path()), written);
+}
+
+TEST(WriteCheckpoint, GivesATensorOverTheLimitItsOwnShard) {
+  const CheckpointToWrite written;
+  const fs::path folder = written.folder.path();
+  const uint64_t limit = 300;  // norms have 32 bytes, matrices up to 384
+  write_checkpoint(folder, written.config, tensors_of(written), limit);
+  expect_holds(Checkpoint(folder), written);
+  size_t oversized = 0;
+  for (const std::string& name : names_in(folder)) {
+    if (!name.ends_with(".safetensors")) continue;
+    const SafetensorsFile shard(folder / name);
+    ASSERT_FALSE(shard.tensors().empty()) << name;
+    uint64_t bytes = 0;
+    for (const TensorInfo& tensor : shard.tensors()) bytes += tensor.end - tensor.begin;
+    if (bytes <= limit) continue;
+    EXPECT_EQ(shard.tensors().size(), 1u) << name;
+    ++oversized;
+  }
+  EXPECT_GT(oversized, 0u);
+}
+
+TEST(WriteCheckpoint, ATensorAShardIsTheMost) {
+  const CheckpointToWrite written;
+  write_checkpoint(written.folder.path(), written.config, tensors_of(written), 1);
+  EXPECT_EQ(names_in(written.folder.path()).size(), written.weights.size() + 2);
+  expect_holds(Checkpoint(written.folder.path()), written);
+}
+
 }  // namespace
 }  // namespace freeformer

@@ -160,7 +160,7 @@ TEST(FuzzReplay, SettingsCorpus) {
 
 // Fewer: each is a file and the value of six flags.
 TEST(FuzzReplay, SettingsMutations) {
-  replay_mutations("fuzz_settings", fuzz_settings, kMutations / 20);
+  replay_mutations("fuzz_settings", fuzz_settings, kMutations / 40);
 }
 
 }  // namespace
