@@ -50,7 +50,10 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   } catch (const std::system_error& error) {  // a file or a stream that failed
     return failed(kFailed, error.what());
   } catch (const std::exception& error) {
-    return failed(kFailed, fmt::format("internal error: {} (please report this)", error.what()));
+    // LibTorch puts a stack trace behind the first line.
+    const std::string text = error.what();
+    return failed(kFailed, fmt::format("internal error: {} (please report this)",
+                                       text.substr(0, text.find('\n'))));
   }
 }
 

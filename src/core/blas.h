@@ -11,6 +11,14 @@ inline bool is_reference_blas(std::string_view library_path) {
   return library_path.find("/blas/libblas.so") != library_path.npos;
 }
 
-inline constexpr const char* kFastBlasRemedy = "apt-get install libopenblas0-pthread";
+// An OpenBLAS with threads of its own: they and OpenMP's wait for each other by spinning, and take
+// each other's cores.
+inline bool has_own_threads(std::string_view library_path) {
+  return library_path.find("-pthread/") != library_path.npos;
+}
+
+inline constexpr const char* kFastBlasRemedy = "apt-get install libopenblas0-openmp";
+inline constexpr const char* kOneTeamRemedy =
+    "apt-get install libopenblas0-openmp and remove libopenblas0-pthread";
 
 }  // namespace freeformer

@@ -248,12 +248,16 @@ void set_field(Field& field, const toml::node& node, const std::string& origin) 
   field.set_by = origin;
 }
 
+// A table of tables of tables … is destroyed recursively, and enough of it overflows the stack.
+constexpr std::ptrdiff_t kMostDots = 10'000;
+bool too_many_dots(const std::string& text) {
+  return std::count(text.begin(), text.end(), '.') > kMostDots;
+}
+
 toml::table parse_toml(const std::string& text, const std::string& where) {
-  // A table of tables of tables … is destroyed recursively, and enough of it overflows the stack.
-  constexpr std::ptrdiff_t kMostDots = 10'000;
-  if (const auto dots = std::count(text.begin(), text.end(), '.'); dots > kMostDots) {
-    fail(ErrorCode::kInvalidConfig, "{}: {} dots, expected at most {} in a settings file", where,
-         dots, kMostDots);
+  if (too_many_dots(text)) {
+    fail(ErrorCode::kInvalidConfig, "{}: over {} dots, expected fewer in a settings file", where,
+         kMostDots);
   }
   try {
     return toml::parse(text);
@@ -305,6 +309,7 @@ toml::array split(const std::string& text) {
 toml::table parse_assigned(const std::string& text, const Fields::Target& target) {
   const toml::table as_string{{"value", text}};
   if (std::holds_alternative<std::string*>(target)) return as_string;
+  if (too_many_dots(text)) return as_string;  // which is of the wrong type, and says so
   if (std::holds_alternative<std::vector<std::string>*>(target) && !text.starts_with('[')) {
     return toml::table{{"value", split(text)}};
   }

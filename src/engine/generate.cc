@@ -55,7 +55,8 @@ class Running {
     if (!codes_.empty()) token.code = codes_.back();
     const auto& ends = config_.eos_token_id;
     if (std::find(ends.begin(), ends.end(), token.sampled.token) != ends.end()) {
-      emit_rest(index, token, callback);
+      const std::string rest = take_text(result.text.size());
+      if (callback && !rest.empty()) callback(index, token, rest);
       return finish(FinishReason::kEndOfText);
     }
     history_.push_back(token.sampled.token);
@@ -63,13 +64,14 @@ class Running {
     result.tokens.push_back(token);
     const bool stopped = extend_text(token.sampled.token);
     if (stopped) {
-      emit_rest(index, token, callback);
+      if (callback) callback(index, token, take_text(result.text.size()));
       return finish(FinishReason::kStop);
     }
     const bool last = int64_t(result.tokens.size()) == request_.max_tokens;
     const bool full = int64_t(history_.size()) > config_.max_position_embeddings;
     const size_t safe = last || full ? result.text.size() : result.text.size() - held_back();
     if (callback && !callback(index, token, take_text(safe))) {
+      result.text.resize(given_);
       return finish(FinishReason::kCancelled);
     }
     if (last) return finish(FinishReason::kLength);
@@ -142,11 +144,6 @@ class Running {
     std::string piece = until > given_ ? result.text.substr(given_, until - given_) : "";
     given_ = std::max(given_, until);
     return piece;
-  }
-
-  void emit_rest(size_t index, const GeneratedToken& token, const GenerateCallback& callback) {
-    const std::string rest = take_text(result.text.size());
-    if (callback && !rest.empty()) callback(index, token, rest);
   }
 
   const GenerateRequest& request_;
@@ -269,6 +266,11 @@ LatentPolicy resolve_latent_policy(LatentPolicy policy, Engine& engine,
   }
   const std::vector<int32_t> tokens = tokenizer->encode(policy.text);
   if (tokens.empty()) fail(ErrorCode::kInvalidArgument, "--z from:TEXT: the text is empty");
+  if (int64_t(tokens.size()) > engine.config().max_position_embeddings) {
+    fail(ErrorCode::kInvalidArgument,
+         "--z from:TEXT: {} tokens, expected at most {} (the model's max_position_embeddings)",
+         tokens.size(), engine.config().max_position_embeddings);
+  }
   const std::vector<std::span<const int32_t>> texts = {tokens};
   const std::vector<float> bit_logits = engine.encode(texts)[0];
   const auto Z = size_t(engine.config().latent.bits);

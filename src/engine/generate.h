@@ -41,8 +41,9 @@ struct GenerateResult {
   FinishReason reason = FinishReason::kLength;
 };
 
-// Called for each piece of text as soon as no stop text can begin in it; without a tokenizer with
-// an empty text. False cancels that request.
+// Called once for every token of the result, with the text that can be shown by now: none in which
+// a stop text may have begun, none at all without a tokenizer. Text that an end of text sets free
+// comes with that end's token. False cancels the request, and the result's text is what was shown.
 using GenerateCallback =
     std::function<bool(size_t request, const GeneratedToken& token, const std::string& text)>;
 

@@ -65,6 +65,12 @@ void prepare_torch() {
   at::set_num_threads(kernels::thread_count());
   static std::once_flag warned;
   std::call_once(warned, [] {
+    if (has_own_threads(torch_blas())) {
+      log(LogLevel::kInfo, "torch",
+          "LibTorch's BLAS ({}) has threads of its own, which compete with OpenMP's: training may "
+          "take twice as long. Remedy: {}",
+          torch_blas(), kOneTeamRemedy);
+    }
     if (!is_reference_blas(torch_blas())) return;
     log(LogLevel::kWarn, "torch",
         "LibTorch runs on the reference BLAS ({}), many times slower than this machine can. "

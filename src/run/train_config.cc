@@ -73,7 +73,7 @@ void list(Fields& fields, OptimizerSettings& s) {
 
 void list(Fields& fields, EvaluationSettings& s) {
   fields.add("every", &s.every, "steps between evaluations on held-out rows; 0: never");
-  fields.add("rows", &s.rows, "held-out rows to use; 0: all");
+  fields.add("rows", &s.rows, "held-out rows to use, evenly spread; 0: all");
   fields.add("iwae_samples", &s.iwae_samples, "K of the IWAE bound; 0: leave it out");
 }
 

@@ -14,6 +14,7 @@
 #include "core/model_config.h"
 #include "core/philox.h"
 #include "core/safetensors.h"
+#include "text/tokenizer.h"
 
 namespace freeformer {
 namespace {
@@ -151,6 +152,14 @@ TEST(FuzzReplay, ModelConfigCorpus) {
 }
 
 TEST(FuzzReplay, ModelConfigMutations) { replay_mutations("fuzz_model_config", fuzz_model_config); }
+
+TEST(FuzzReplay, TokenizerCorpus) {
+  replay_corpus("fuzz_tokenizer", fuzz_tokenizer, [](const Bytes& bytes) {
+    parse_tokenizer({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, "seed");
+  });
+}
+
+TEST(FuzzReplay, TokenizerMutations) { replay_mutations("fuzz_tokenizer", fuzz_tokenizer, 4'000); }
 
 TEST(FuzzReplay, SettingsCorpus) {
   replay_corpus("fuzz_settings", fuzz_settings, [](const Bytes& bytes) {

@@ -273,8 +273,7 @@ TEST(Settings, RefusesWhatIsNotToml) {
 TEST(Settings, RefusesNestingThatCouldExhaustTheStack) {
   std::string key = "a";
   for (int i = 0; i < 200'000; ++i) key += ".a";
-  EXPECT_CONFIG_ERROR("run.toml: 200000 dots, expected at most 10000",
-                      SmallRun().read(key + " = 1"));
+  EXPECT_CONFIG_ERROR("run.toml: over 10000 dots", SmallRun().read(key + " = 1"));
   key.resize(2 * 10'000 + 1);
   EXPECT_CONFIG_ERROR("run.toml:1: unknown section \"a\"", SmallRun().read(key + " = 1"));
 }

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <string>
@@ -14,6 +16,7 @@
 #include "core/safetensors.h"
 #include "core/settings.h"
 #include "core/utf8.h"
+#include "text/tokenizer.h"
 
 namespace freeformer {
 namespace {
@@ -130,6 +133,24 @@ void fuzz_settings(std::span<const std::byte> input) {
       require_round_trip(from_flag);
     }
   }
+}
+
+void fuzz_tokenizer(std::span<const std::byte> input) {
+  const std::string text(reinterpret_cast<const char*>(input.data()), input.size());
+  std::unique_ptr<Tokenizer> tokenizer;
+  try {
+    tokenizer = parse_tokenizer(text, kWhere);
+  } catch (const Error& error) {
+    require(error.code() == ErrorCode::kBadCheckpoint || error.code() == ErrorCode::kUnsupported,
+            "a refusal is about the file");
+    require(std::string_view(error.what()).starts_with(kWhere), "a refusal names the file");
+    return;
+  }
+  std::vector<int32_t> all(static_cast<size_t>(tokenizer->vocab_size()));
+  std::iota(all.begin(), all.end(), 0);
+  require(tokenizer->encode(tokenizer->decode(all)) == all, "tokens survive being text");
+  require(parse_tokenizer(tokenizer->to_json(), kWhere)->decode(all) == tokenizer->decode(all),
+          "a tokenizer survives writing and reading");
 }
 
 }  // namespace freeformer

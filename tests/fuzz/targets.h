@@ -21,4 +21,7 @@ void fuzz_settings(std::span<const std::byte> input);
 // Reads the settings that it uses, which have a field of every type. Throws Error.
 void read_sample_settings(const std::string& toml_text);
 
+// An accepted tokenizer.json reads back what it writes, and says every text of its own tokens.
+void fuzz_tokenizer(std::span<const std::byte> input);
+
 }  // namespace freeformer

@@ -16,6 +16,11 @@ TEST(TorchRuntime, TellsTheReferenceBlasFromTheFastOnes) {
   EXPECT_FALSE(is_reference_blas(""));
 }
 
+TEST(TorchRuntime, TellsABlasWithThreadsOfItsOwn) {
+  EXPECT_TRUE(has_own_threads("/usr/lib/x86_64-linux-gnu/openblas-pthread/libblas.so.3"));
+  EXPECT_FALSE(has_own_threads("/usr/lib/x86_64-linux-gnu/openblas-openmp/libblas.so.3"));
+}
+
 TEST(TorchRuntime, LibTorchUsesOurThreads) {
   const int before = kernels::thread_count();
   kernels::set_thread_count(2);
