@@ -10,43 +10,23 @@
 
 #include "core/file.h"
 #include "core/json.h"
+#include "program_run.h"
 #include "temporary_folder.h"
 
 namespace freeformer {
 namespace {
 
 using testing::HasSubstr;
-using testing::StartsWith;
-
-struct Outcome {
-  int status;
-  std::string out, err;
-};
-
-Outcome run(const std::string& arguments, const std::string& environment = "") {
-  const TemporaryFolder folder;
-  const std::string out = folder.path() / "out", err = folder.path() / "err";
-  const int code = std::system((environment + " " + FREEFORMER_PROGRAM + " " + arguments + " >" +
-                                out + " 2>" + err + " </dev/null")
-                                   .c_str());
-  return {WIFEXITED(code) ? WEXITSTATUS(code) : -1, read_text_file(out), read_text_file(err)};
-}
 
 std::string golden(const std::string& name) {
   return std::string(FREEFORMER_GOLDEN_DIR) + "/" + name;
 }
 
-void expect_one_line_error(const Outcome& outcome, int status, const std::string& words) {
-  EXPECT_EQ(outcome.status, status) << outcome.err;
-  EXPECT_THAT(outcome.err, StartsWith("freeformer"));
-  EXPECT_THAT(outcome.err, HasSubstr(words));
-  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
-}
-
 TEST(Program, HelpListsTheCommands) {
   const Outcome outcome = run("--help");
   EXPECT_EQ(outcome.status, 0);
-  for (const char* command : {"info", "selftest", "bench"}) {
+  for (const char* command :
+       {"train", "generate", "encode", "likelihood", "info", "selftest", "bench"}) {
     EXPECT_THAT(outcome.out, HasSubstr(command));
     const Outcome help = run(std::string(command) + " --help");
     EXPECT_EQ(help.status, 0) << command;

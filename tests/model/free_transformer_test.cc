@@ -249,7 +249,9 @@ TEST(Loss, IsCrossEntropyPlusTheHingedKl) {
   EXPECT_GT(half.kl_penalty.item<double>(), 0);
   EXPECT_LT(half.kl_penalty.item<double>(), loss.kl_penalty.item<double>());
   // Below κ the latent costs nothing.
-  EXPECT_EQ(model->loss(batch, tokens.narrow(1, 1, 6), source, KlPrice{5.0}).kl_penalty.item<double>(), 0);
+  EXPECT_EQ(
+      model->loss(batch, tokens.narrow(1, 1, 6), source, KlPrice{5.0}).kl_penalty.item<double>(),
+      0);
 }
 
 TEST(Loss, IgnoredTargetsDoNotCountButTheirTokensPayForTheirCodes) {
