@@ -71,8 +71,8 @@ std::string visible(const std::string& text) {
 std::string bit_string(const TokenCode& token) {
   std::string bits;
   for (const double p : token.probabilities) {
-    const double kl = (p > 0 && p < 1) ? 1 + p * std::log2(p) + (1 - p) * std::log2(1 - p) : 1;
-    bits += kl < 0.01 ? '.' : p < 0.5 ? '0' : '1';
+    const bool says_nothing = bit_kl(std::log(p / (1 - p))) < 0.01 * std::log(2.0);
+    bits += says_nothing ? '.' : token.code >> bits.size() & 1 ? '1' : '0';
   }
   return bits;
 }

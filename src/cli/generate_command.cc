@@ -187,8 +187,11 @@ int run_generate(const std::vector<std::string>& arguments) {
   if (o.count < 1 || o.count > 65536) {
     fail(ErrorCode::kInvalidArgument, "--count is {}, expected 1 to 65536", o.count);
   }
-  if (o.request.logprobs > 0 && !o.json) {
+  if (o.request.logprobs != 0 && !o.json) {
     fail(ErrorCode::kInvalidArgument, "--logprobs has no effect without --json");
+  }
+  if (o.request.logprobs < 0) {
+    fail(ErrorCode::kInvalidArgument, "--logprobs is {}, expected 0 or more", o.request.logprobs);
   }
   for (const std::string& bias : o.biases) parse_bias(bias, o.request.sampling);
   LatentPolicy policy = parse_latent_policy(o.z);
@@ -210,13 +213,13 @@ int run_generate(const std::vector<std::string>& arguments) {
   const std::string prompt_text = o.no_prompt       ? ""
                                   : model.tokenizer ? model.tokenizer->decode(o.request.prompt)
                                                     : "";
-  if (streams) put(prompt_text);
   int64_t generated = 0;
   const auto results = generate(
       *model.engine, model.tokenizer.get(), requests,
       [&](size_t, const GeneratedToken& token, const std::string& text) {
         ++generated;
         if (streams) {
+          if (generated == 1) put(prompt_text);  // not before the request has proved good
           put(model.tokenizer ? text
                               : (generated > 1 ? "," : "") + std::to_string(token.sampled.token));
         }

@@ -138,6 +138,9 @@ int run_likelihood(const std::vector<std::string>& arguments) {
     fail(ErrorCode::kInvalidArgument, "--compare {}: expected two models or more", metric);
   }
   if (metric == "posterior_ce") comparable(metric, {}, "");
+  if (metric == "iwae" && settings.iwae_samples == 0) {
+    fail(ErrorCode::kInvalidArgument, "--compare iwae: expected --iwae K, the number of samples");
+  }
 
   const std::string text = read_input(file);
   std::vector<Likelihood> results;

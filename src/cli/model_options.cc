@@ -51,7 +51,10 @@ OpenModel open_model(const ModelOptions& options) {
 
 const Tokenizer& OpenModel::require_tokenizer() const {
   if (!tokenizer) {
-    fail(ErrorCode::kInvalidArgument, "{}; give token ids with --tokens 1,2,3", tokenizer_problem);
+    fail(ErrorCode::kInvalidArgument,
+         "{}; this command reads text with the model's tokenizer (generate and encode take "
+         "--tokens)",
+         tokenizer_problem);
   }
   return *tokenizer;
 }

@@ -33,13 +33,16 @@ class Measurement {
     kl_by_bit_.resize(size_t(Z_));
   }
 
-  void add(std::span<const std::vector<int32_t>> sequences, uint64_t first_sequence);
+  // `goes_on(share)` is asked between passes; false where it stopped half way.
+  bool add(std::span<const std::vector<int32_t>> sequences, uint64_t first_sequence,
+           const LikelihoodProgress& goes_on);
   Likelihood result() const;
 
  private:
   using Codes = std::vector<std::vector<int32_t>>;
 
-  void add_latent(std::span<const std::vector<int32_t>> sequences, uint64_t first_sequence);
+  bool add_latent(std::span<const std::vector<int32_t>> sequences, uint64_t first_sequence,
+                  const LikelihoodProgress& goes_on);
   Codes draw_posterior(const std::vector<std::vector<float>>& bit_logits, uint64_t first_sequence,
                        int64_t sample) const;
   Codes draw_prior(std::span<const std::vector<int32_t>> sequences, uint64_t first_sequence) const;
@@ -80,7 +83,7 @@ Measurement::Codes Measurement::draw_posterior(const std::vector<std::vector<flo
 
 Measurement::Codes Measurement::draw_prior(std::span<const std::vector<int32_t>> sequences,
                                            uint64_t first_sequence) const {
-  // A posterior that knows nothing; sample -1 is one that no posterior draw uses.
+  // A posterior that knows nothing; no posterior draw has this sample's number.
   std::vector<std::vector<float>> flat;
   for (const auto& tokens : sequences) flat.emplace_back((tokens.size() - 1) * size_t(Z_), 0.0f);
   return draw_posterior(flat, first_sequence, 0xFFFFFF);
@@ -125,8 +128,8 @@ void Measurement::count_health(const std::vector<float>& bit_logits,
   kl_.push_back(total);
 }
 
-void Measurement::add_latent(std::span<const std::vector<int32_t>> sequences,
-                             uint64_t first_sequence) {
+bool Measurement::add_latent(std::span<const std::vector<int32_t>> sequences,
+                             uint64_t first_sequence, const LikelihoodProgress& goes_on) {
   // The encoder reads what the decoder reads: all tokens but the last, as in training.
   std::vector<std::span<const int32_t>> inputs;
   for (const auto& tokens : sequences) inputs.push_back(std::span(tokens).first(tokens.size() - 1));
@@ -134,7 +137,9 @@ void Measurement::add_latent(std::span<const std::vector<int32_t>> sequences,
 
   const size_t first = ce_.size();
   std::vector<std::vector<double>> log_weights(sequences.size());  // of the K draws
-  for (int64_t k = 0; k < std::max<int64_t>(1, settings_.iwae_samples); ++k) {
+  const int64_t samples = std::max<int64_t>(1, settings_.iwae_samples);
+  for (int64_t k = 0; k < samples; ++k) {
+    if (!goes_on(double(k) / double(samples))) return false;
     const Codes codes = draw_posterior(bit_logits, first_sequence, k);
     const std::vector<double> log_p = log_likelihoods(sequences, codes);
     for (size_t i = 0; i < sequences.size(); ++i) {
@@ -160,15 +165,17 @@ void Measurement::add_latent(std::span<const std::vector<int32_t>> sequences,
       prior_ce_.push_back(-log_p);
     }
   }
+  return true;
 }
 
-void Measurement::add(std::span<const std::vector<int32_t>> sequences, uint64_t first_sequence) {
+bool Measurement::add(std::span<const std::vector<int32_t>> sequences, uint64_t first_sequence,
+                      const LikelihoodProgress& goes_on) {
   for (const auto& tokens : sequences) counts_.push_back(int64_t(tokens.size()) - 1);
   if (Z_ > 0) {
-    add_latent(sequences, first_sequence);
-  } else {
-    for (const double log_p : log_likelihoods(sequences, {})) ce_.push_back(-log_p);
+    return add_latent(sequences, first_sequence, goes_on);
   }
+  for (const double log_p : log_likelihoods(sequences, {})) ce_.push_back(-log_p);
+  return true;
 }
 
 Likelihood Measurement::result() const {
@@ -241,9 +248,14 @@ std::optional<Likelihood> measure_likelihood(Engine& engine,
       tokens += int64_t(sequences[end].size());
       if (end > begin && tokens > batch_tokens) break;
     }
-    measurement.add(sequences.subspan(begin, end - begin), settings.first_sequence + begin);
+    const auto goes_on = [&](double share) {
+      const double done = double(begin) + share * double(end - begin);
+      return !progress || progress(done / double(sequences.size()));
+    };
+    const auto batch = sequences.subspan(begin, end - begin);
+    if (!measurement.add(batch, settings.first_sequence + begin, goes_on)) return std::nullopt;
+    if (!goes_on(1.0) && end < sequences.size()) return std::nullopt;  // what is whole is kept
     begin = end;
-    if (progress && !progress(double(end) / double(sequences.size()))) return std::nullopt;
   }
   return measurement.result();
 }

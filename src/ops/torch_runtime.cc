@@ -31,9 +31,9 @@ std::string torch_blas() {
 torch::Device parse_device(const std::string& name) {
   try {
     const torch::Device device(name);
-    at::empty({1}, device);
+    at::zeros({1}, device).item<float>();  // one that computes and answers
     return device;
-  } catch (const c10::Error&) {
+  } catch (const std::exception&) {
     fail(ErrorCode::kInvalidArgument,
          "device \"{}\" is not one of this LibTorch's, expected cpu or, where it has them, cuda, "
          "cuda:1, …",

@@ -50,8 +50,11 @@ void sync_folder(const std::filesystem::path& path) {
 void put_in_place(const std::filesystem::path& from, const std::filesystem::path& to) {
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) return;
   if (errno == EINVAL || errno == ENOSYS) {  // a file system without it: one moment without `to`
+    const auto old = from.string() + ".old";
     std::error_code ignored;
-    std::filesystem::remove_all(to, ignored);
+    std::filesystem::remove_all(old, ignored);
+    std::filesystem::rename(to, old, ignored);
+    std::filesystem::remove_all(old, ignored);
   } else if (errno != ENOENT) {
     fail_io(to, "replace", errno);
   }
@@ -164,6 +167,17 @@ void RunFolder::save(int64_t step, const std::function<void(const std::filesyste
 void RunFolder::set_best(int64_t step) {
   point("best", step);
   sync_folder(checkpoints_);
+}
+
+void RunFolder::set_aside_after(int64_t step) {
+  for (const int64_t later : steps()) {
+    if (later <= step) continue;
+    const auto aside = checkpoints_ / fmt::format("aside-{}", later);
+    std::error_code ignored;
+    std::filesystem::remove_all(aside, ignored);
+    std::filesystem::rename(checkpoint(later), aside, ignored);
+  }
+  if (std::filesystem::is_directory(checkpoint(step))) point("latest", step);
 }
 
 void RunFolder::prune(int64_t keep_last, int64_t keep_every, std::optional<int64_t> best) {

@@ -39,6 +39,9 @@ class RunFolder {
   // Points checkpoints/best at a step.
   void set_best(int64_t step);
 
+  // Renames checkpoints of later steps to aside-N: what an earlier one goes on to is another story.
+  void set_aside_after(int64_t step);
+
   // Removes checkpoints other than the newest `keep_last`, multiples of `keep_every` (0: none), the
   // best and the latest.
   void prune(int64_t keep_last, int64_t keep_every, std::optional<int64_t> best);

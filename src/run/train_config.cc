@@ -117,10 +117,11 @@ void check_numbers(const Fields& f, const TrainConfig& c) {
           c.batch.tokens_per_step >= 1 && c.batch.tokens_per_step <= 1'000'000'000, "1 to 10^9");
   require(f, "batch.micro_rows", c.batch.micro_rows >= 0, "0 or more");
   const OptimizerSettings& o = c.optimizer;
-  require(f, "optimizer.learning_rate", o.learning_rate > 0, "more than 0");
+  require(f, "optimizer.learning_rate", o.learning_rate > 0 && o.learning_rate <= 1e30,
+          "more than 0");
   require(f, "optimizer.beta1", o.beta1 >= 0 && o.beta1 < 1, "0 to below 1");
   require(f, "optimizer.beta2", o.beta2 >= 0 && o.beta2 < 1, "0 to below 1");
-  require(f, "optimizer.epsilon", o.epsilon > 0, "more than 0");
+  require(f, "optimizer.epsilon", o.epsilon > 0 && o.epsilon <= 1e30, "more than 0");
   require(f, "optimizer.weight_decay", o.weight_decay >= 0, "0 or more");
   require(f, "optimizer.clip_norm", o.clip_norm >= 0, "0 or more");
   require(f, "optimizer.encoder_factor", o.encoder_factor >= 0, "0 or more");

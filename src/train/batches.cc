@@ -22,8 +22,10 @@ TrainingBatch make_batch(const std::vector<Row>& rows, torch::Device device) {
       bool counts = true;
       if (!row.documents.empty()) {
         const int32_t here = row.documents[size_t(t)], next = row.documents[size_t(t + 1)];
-        documents_BT.data_ptr<int64_t>()[b * T + t] = here;
         counts = here == next && here >= 0;
+        // A document's last token predicts nothing, so nobody reads it: the encoder sees what the
+        // decoder sees, and every code that is paid for is followed by a prediction.
+        documents_BT.data_ptr<int64_t>()[b * T + t] = counts ? here : -1;
       }
       targets[t] = counts ? row.tokens[size_t(t + 1)] : ops::kIgnoredTarget;
       result.target_count += counts;

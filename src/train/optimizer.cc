@@ -134,11 +134,12 @@ void AdamW::update_rows(Slot& slot, double learning_rate, double clip) const {
   }
 }
 
-void AdamW::step(double learning_rate) {
+void AdamW::step(double learning_rate, std::optional<double> norm) {
   const torch::NoGradGuard no_grad;
-  const double norm = gradient_norm();
-  const double clip =
-      settings_.clip_norm > 0 && norm > settings_.clip_norm ? settings_.clip_norm / norm : 1.0;
+  double clip = 1.0;
+  if (settings_.clip_norm > 0) {
+    clip = std::min(1.0, settings_.clip_norm / (norm ? *norm : gradient_norm()));
+  }
   for (Slot& slot : slots_) {
     if (slot.by_rows) {
       update_rows(slot, learning_rate * slot.rate, clip);

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,8 +33,9 @@ class AdamW {
   // Norm of everything accumulated, before clipping.
   double gradient_norm() const;
 
-  // Clips, updates masters and model, forgets the gradients. `learning_rate` is today's.
-  void step(double learning_rate);
+  // Clips, updates masters and model, forgets the gradients. `learning_rate` is today's; `norm` is
+  // gradient_norm(), where the caller knows it already.
+  void step(double learning_rate, std::optional<double> norm = {});
 
   // fp32 weights by name; what a checkpoint holds.
   std::map<std::string, Tensor> masters() const;

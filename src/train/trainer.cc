@@ -77,11 +77,12 @@ class Trainer {
   void check_held_out() const;
   std::optional<std::filesystem::path> checkpoint_to_resume(const std::string& resume) const;
   void resume_from(const std::filesystem::path& checkpoint);
+  void restore_best();
   void describe();
 
   StepFigures train_step(int64_t step);
   KlPrice price(int64_t step) const;
-  [[noreturn]] void stop_diverged(int64_t step, const StepFigures& figures) const;
+  [[noreturn]] void stop_diverged(int64_t step, double found) const;
 
   // After a step: logs, evaluates, saves what is due. False: a signal interrupted the evaluation.
   bool finish_step(OrderedJson line);
@@ -146,12 +147,14 @@ Trainer::Trainer(const TrainRequest& request)
   model_->set_recompute(config_.run.recompute);
   optimizer_ = std::make_unique<AdamW>(model_, config_.optimizer, compute_dtype());
   if (checkpoint) resume_from(*checkpoint);
+  if (request.resume != "auto") folder_->set_aside_after(state_.step);
 
   write_file_atomically(config_.folder / "config.toml", config_.resolved);
   metrics_ = std::make_unique<MetricsFile>(config_.folder / "metrics.jsonl", state_.step);
   timing_ = std::make_unique<MetricsFile>(config_.folder / "timing.jsonl", state_.step);
   if (config_.logging.tensorboard) {
-    events_ = std::make_unique<EventFile>(config_.folder, state_.step);
+    // TensorBoard forgets the step it is told and later ones; this one is logged.
+    events_ = std::make_unique<EventFile>(config_.folder, checkpoint ? state_.step + 1 : 0);
   }
   if (config_.logging.gemm_share) {
     gemm_rate_ = ops::measure_gemm_rate(compute_dtype(), device_);
@@ -199,10 +202,22 @@ void Trainer::resume_from(const std::filesystem::path& checkpoint) {
          checkpoint.string(), state_.step, config_.run.steps);
   }
   status_.say(fmt::format("resuming from {} (step {})", checkpoint.string(), state_.step));
+  restore_best();
   for (const std::string& change :
        changed_settings(read_text_file(checkpoint / "config.toml"), config_.resolved)) {
     status_.say("  changed since: " + change);
   }
+}
+
+// A kill between a checkpoint and its link, or going back to an earlier one, leaves `best` pointing
+// elsewhere; a checkpoint of another run has its best there.
+void Trainer::restore_best() {
+  if (state_.best_step >= 0 && std::filesystem::exists(folder_->checkpoint(state_.best_step))) {
+    folder_->set_best(state_.best_step);
+    return;
+  }
+  state_.best_step = -1;
+  state_.best_bound = std::nan("");
 }
 
 void Trainer::describe() {
@@ -261,21 +276,19 @@ StepFigures Trainer::train_step(int64_t step) {
     figures.kl_penalty_nats += loss.kl_penalty.item<double>() * share;
   }
   figures.gradient_norm = optimizer_->gradient_norm();
-  if (!std::isfinite(figures.loss) || !std::isfinite(figures.gradient_norm)) {
-    stop_diverged(step + 1, figures);
-  }
-  optimizer_->step(figures.learning_rate);
+  if (!std::isfinite(figures.loss)) stop_diverged(step + 1, figures.loss);
+  if (!std::isfinite(figures.gradient_norm)) stop_diverged(step + 1, figures.gradient_norm);
+  optimizer_->step(figures.learning_rate, figures.gradient_norm);
   return figures;
 }
 
-void Trainer::stop_diverged(int64_t step, const StepFigures& figures) const {
+void Trainer::stop_diverged(int64_t step, double found) const {
   const auto latest = folder_->latest();
   const int64_t first = (step - 1) * rows_per_step_;
   fail(ErrorCode::kDiverged,
-       "step {}: the loss is {} and the norm of its gradient {} (rows {} to {} of the data); last "
-       "good checkpoint: {}; a lower optimizer.learning_rate or a longer schedule.warmup_steps may "
-       "help",
-       step, figures.loss, figures.gradient_norm, first, first + rows_per_step_ - 1,
+       "step {}: the loss or its gradient is {} (rows {} to {} of the data); last good checkpoint: "
+       "{}; a lower optimizer.learning_rate or a longer schedule.warmup_steps may help",
+       step, found, first, first + rows_per_step_ - 1,
        latest ? folder_->checkpoint(*latest).string() : "none yet");
 }
 
@@ -402,10 +415,10 @@ bool Trainer::finish_step(OrderedJson line) {
       state_.pending = line;
       return false;
     }
-    state_.pending = OrderedJson();
     state_.evaluated_step = state_.step;
     line["evaluation"] = to_json(*result);
     // By a bound on the likelihood, never by posterior CE: that one the encoder can buy.
+    if (!std::isfinite(result->bound())) stop_diverged(state_.step, result->bound());
     is_best = !(result->bound() >= state_.best_bound);
     if (is_best) {
       state_.best_bound = result->bound();
@@ -440,6 +453,10 @@ bool Trainer::finish_step(OrderedJson line) {
 }
 
 void Trainer::save(bool is_best) {
+  // What the last update ruined would only show in the next loss.
+  for (const auto& [name, master] : optimizer_->masters()) {
+    if (!at::isfinite(master).all().item<bool>()) stop_diverged(state_.step, std::nan(""));
+  }
   metrics_->sync();
   folder_->save(state_.step, [&](const std::filesystem::path& temporary) {
     write_training_checkpoint(temporary, model_config_, *optimizer_, state_, data_->tokenizer(),
@@ -454,7 +471,9 @@ TrainOutcome Trainer::run() {
   describe();
   TrainOutcome outcome;
   bool interrupted = false;
-  if (!state_.pending.is_null()) interrupted = !finish_step(state_.pending);
+  if (!state_.pending.is_null()) {
+    interrupted = !finish_step(std::exchange(state_.pending, OrderedJson()));
+  }
   while (!interrupted && !is_last_step() && StopSignal::received() == nullptr) {
     const StepFigures figures = train_step(state_.step);
     ++state_.step;

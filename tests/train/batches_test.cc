@@ -23,7 +23,7 @@ TEST(Batches, NothingIsPredictedAcrossDocumentsOrFromPadding) {
       {{{5, 6, 7, 8, 9}, {0, 0, 1, 1, 1}}, {{1, 2, 0, 0, 0}, {0, 0, -1, -1, -1}}}, at::kCPU);
   constexpr int64_t no = ops::kIgnoredTarget;
   EXPECT_EQ(values(batch.targets_BT), (std::vector<int64_t>{6, no, 8, 9, 2, no, no, no}));
-  EXPECT_EQ(values(batch.batch.documents_BT), (std::vector<int64_t>{0, 0, 1, 1, 0, 0, -1, -1}));
+  EXPECT_EQ(values(batch.batch.documents_BT), (std::vector<int64_t>{0, -1, 1, 1, 0, -1, -1, -1}));
   EXPECT_EQ(batch.target_count, 4);
 }
 
