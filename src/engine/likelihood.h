@@ -65,7 +65,8 @@ struct Likelihood {
 
 OrderedJson to_json(const Likelihood& likelihood);
 
-// Called between batches with the share done; false stops, and the result is empty.
+// Called between passes through the model with the share done; false stops, and the result is
+// empty.
 using LikelihoodProgress = std::function<bool(double share)>;
 
 // Sequences of at least two tokens. Reads them in batches of about `batch_tokens`.

@@ -367,7 +367,7 @@ TEST(MeasureLikelihood, FillsBatchesUpToTheirSize) {
   EXPECT_THAT(counts, ElementsAre(2, 1, 2));  // the third is too large for any, and goes alone
 }
 
-TEST(MeasureLikelihood, TellsItsProgressAfterEachBatch) {
+TEST(MeasureLikelihood, TellsItsProgressBetweenPasses) {
   FakeEngine engine(fake_config(3));
   const std::vector<Tokens> sequences(4, Tokens{1, 2, 3});
   std::vector<double> shares;
@@ -375,8 +375,22 @@ TEST(MeasureLikelihood, TellsItsProgressAfterEachBatch) {
     shares.push_back(share);
     return true;
   };
-  EXPECT_TRUE(measure_likelihood(engine, sequences, {}, progress, 3).has_value());
-  EXPECT_THAT(shares, ElementsAre(0.25, 0.5, 0.75, 1));
+  LikelihoodSettings settings;
+  settings.iwae_samples = 2;
+  EXPECT_TRUE(measure_likelihood(engine, sequences, settings, progress, 6).has_value());
+  // Two batches of two draws each: before each draw, and after each batch.
+  EXPECT_THAT(shares, ElementsAre(0, 0.25, 0.5, 0.5, 0.75, 1));
+}
+
+TEST(MeasureLikelihood, StopsBetweenTheDrawsOfABatch) {
+  FakeEngine engine(fake_config(3));
+  const std::vector<Tokens> sequences(4, Tokens{1, 2, 3});
+  LikelihoodSettings settings;
+  settings.iwae_samples = 1000;
+  int calls = 0;
+  const auto progress = [&](double) { return ++calls < 5; };
+  EXPECT_FALSE(measure_likelihood(engine, sequences, settings, progress, 100).has_value());
+  EXPECT_EQ(calls, 5);
 }
 
 TEST(MeasureLikelihood, StopsWhenProgressSaysSo) {
