@@ -64,6 +64,34 @@ const std::vector<double>& comparable(const std::string& metric, const Likelihoo
   return l.iwae_sums;
 }
 
+// log P(completion | prompt), as multiple choice is scored: the encoder reads the prompt alone.
+void print_completion(const OpenModel& model, const std::string& folder, const std::string& prompt,
+                      const std::string& completion, int64_t samples, uint64_t seed, bool json) {
+  const Tokenizer& tokenizer = model.require_tokenizer();
+  const std::vector<int32_t> before = tokenizer.encode(prompt),
+                             after = tokenizer.encode(completion);
+  const int64_t most = model.engine->config().max_position_embeddings + 1;
+  if (before.empty() || after.empty() || int64_t(before.size() + after.size()) > most) {
+    fail(ErrorCode::kInvalidArgument,
+         "a prompt of {} tokens and a completion of {}, expected at least one each and at most {} "
+         "together",
+         before.size(), after.size(), most);
+  }
+  const double score = score_completion(*model.engine, before, after, samples, seed, 0);
+  if (json) {
+    OrderedJson object;
+    object["model"] = folder;
+    object["prompt_tokens"] = before.size();
+    object["completion_tokens"] = after.size();
+    object["log_likelihood"] = score;
+    if (model.engine->config().latent.present()) object["z_samples"] = samples;
+    fmt::print("{}\n", to_text(object));
+    return;
+  }
+  fmt::print("{}: log P(completion | prompt) = {:.4f} nats, {:.4f} a token over {} tokens\n",
+             folder, score, score / double(after.size()), after.size());
+}
+
 OrderedJson print_comparison(const std::string& metric, const std::vector<std::string>& models,
                              const std::vector<Likelihood>& results, bool json) {
   OrderedJson list = OrderedJson::array();
@@ -104,13 +132,15 @@ int run_likelihood(const std::vector<std::string>& arguments) {
       "examples:\n"
       "  freeformer likelihood -m DIR held-out.txt --iwae 16\n"
       "  freeformer likelihood -m PLAIN -m FREE --compare elbo held-out.txt\n"
-      "  freeformer likelihood -m DIR --limit 100000 --json big.txt\n",
+      "  freeformer likelihood -m DIR --limit 100000 --json big.txt\n"
+      "  freeformer likelihood -m DIR -p 'The capital of France is' --z-samples 64 answer.txt\n",
       "likelihood");
   std::vector<std::string> models;
   ModelOptions options;
   std::string file = "-", metric;
   LikelihoodSettings settings;
-  int64_t context = 0, limit = 0;
+  int64_t context = 0, limit = 0, z_samples = 16;
+  std::string prompt;
   bool json = false, quiet = false;
   options.add_to(app, /*model_required=*/false);
   app.remove_option(app.get_option("--model"));
@@ -127,6 +157,12 @@ int run_likelihood(const std::vector<std::string>& arguments) {
   app.add_option("--compare", metric, "the first model against the others by elbo or iwae")
       ->check(CLI::IsMember({"elbo", "iwae", "posterior_ce"}))
       ->type_name("METRIC");
+  app.add_option("-p,--prompt", prompt,
+                 "score the text as a completion of this: the encoder reads the prompt alone, the "
+                 "completion's codes are the prior's")
+      ->type_name("TEXT");
+  app.add_option("--z-samples", z_samples, "with --prompt: draws to average over (default 16)")
+      ->type_name("K");
   app.add_flag("-q,--quiet", quiet, "no progress on stderr");
   app.add_flag("--json", json, "one JSON object a model");
   int status = kDone;
@@ -142,11 +178,28 @@ int run_likelihood(const std::vector<std::string>& arguments) {
     fail(ErrorCode::kInvalidArgument, "--compare iwae: expected --iwae K, the number of samples");
   }
 
+  const bool completes = app.count("--prompt") > 0;
+  if (app.count("--z-samples") > 0 && !completes) {
+    fail(ErrorCode::kInvalidArgument, "--z-samples has no effect without --prompt");
+  }
+  if (completes && (z_samples < 1 || z_samples > 65536)) {
+    fail(ErrorCode::kInvalidArgument, "--z-samples is {}, expected 1 to 65536", z_samples);
+  }
+  for (const char* other : {"--context", "--limit", "--iwae", "--compare"}) {
+    if (completes && app.count(other) > 0) {
+      fail(ErrorCode::kInvalidArgument, "{} has no effect with --prompt", other);
+    }
+  }
+
   const std::string text = read_input(file);
   std::vector<Likelihood> results;
   for (const std::string& folder : models) {
     options.folder = folder;
     const OpenModel model = open_model(options);
+    if (completes) {
+      print_completion(model, folder, prompt, text, z_samples, settings.seed, json);
+      continue;
+    }
     const ModelConfig& config = model.engine->config();
     const int64_t T = context == 0 ? config.max_position_embeddings : context;
     if (T > config.max_position_embeddings) {

@@ -214,6 +214,11 @@ TrainConfig read_train_config(const std::filesystem::path& file,
   check_effects(fields, config);
   // Shape mistakes name the key of this file, before any data is opened; the smallest stands in.
   if (config.model.from.empty()) model_config(config, 1, 1);
+  // A checkpoint keeps its κ unless the settings have another.
+  if (!config.model.from.empty() && !fields.was_set("latent.kappa_bits")) {
+    const LatentConfig latent = read_model_config(config_json_of(config.model)).latent;
+    if (latent.present()) config.latent.kappa_bits = latent.kappa_bits;
+  }
   config.folder =
       config.run.folder.empty() ? "runs" / file.stem() : std::filesystem::path(config.run.folder);
   config.resolved = fields.write();

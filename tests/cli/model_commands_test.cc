@@ -206,6 +206,24 @@ TEST_F(ModelCommands, LikelihoodNamesEachBoundAndRefusesToCompareThePosteriors) 
   EXPECT_THAT(run(both + " --compare elbo").out, HasSubstr(" minus "));
 }
 
+TEST_F(ModelCommands, LikelihoodScoresACompletionAfterAPrompt) {
+  write_file_atomically(path("completion"), "____KKKK");
+  const std::string command = "likelihood -q --json -p 'K>' ";
+  const auto score = [&](const std::string& more) {
+    const Outcome outcome = run(command + more + " " + path("completion"));
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return Json::parse(outcome.out);
+  };
+  const Json free = score("--z-samples 3 -m " + free_), plain = score("-m " + plain_);
+  EXPECT_LT(free["log_likelihood"].get<double>(), 0);
+  EXPECT_EQ(free["completion_tokens"], 8);
+  EXPECT_EQ(free["z_samples"], 3);
+  EXPECT_FALSE(plain.contains("z_samples"));
+  EXPECT_EQ(score("--z-samples 3 -m " + free_), free);
+  expect_one_line_error(run(command + "--iwae 3 -m " + free_ + " " + path("completion")), 2,
+                        "--iwae has no effect with --prompt");
+}
+
 TEST_F(ModelCommands, DataThatDoesNotFitIsOneLineAndLeavesNoRun) {
   const auto train = [&](const std::string& data) {
     return run("train -q " + path("text.toml") + " --set run.folder=" + path("new") + " " + data);

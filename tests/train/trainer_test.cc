@@ -257,6 +257,32 @@ TEST(Trainer, GoesOnFromANamedCheckpointAndWithMoreSteps) {
   EXPECT_EQ(run_quietly(tiny_run(config.folder, {"run.steps=15"})).step, 15);
 }
 
+TEST(Trainer, TheBestLinkIsSetAgainWhenAKillCameBeforeIt) {
+  const TemporaryFolder folder;
+  const TrainConfig config = tiny_run(folder.path() / "run");
+  const TrainOutcome outcome = run_quietly(config);
+  const auto best = config.folder / "checkpoints/best";
+  const auto expected = fmt::format("step-{}", outcome.best_step);
+  ASSERT_EQ(std::filesystem::read_symlink(best), expected);
+  std::filesystem::remove(best);
+  std::filesystem::create_symlink("step-3", best);
+  EXPECT_EQ(run_quietly(config).best_step, outcome.best_step);
+  EXPECT_EQ(std::filesystem::read_symlink(best), expected);
+}
+
+TEST(Trainer, GoingBackSetsLaterCheckpointsAside) {
+  const TemporaryFolder folder;
+  const TrainConfig config = tiny_run(folder.path() / "run");
+  run_quietly(config);
+  const auto checkpoints = config.folder / "checkpoints";
+  const TrainConfig shorter = tiny_run(config.folder, {"run.steps=7"});
+  EXPECT_EQ(run_quietly(shorter, (checkpoints / "step-6").string()).step, 7);
+  EXPECT_FALSE(std::filesystem::exists(checkpoints / "step-9"));
+  EXPECT_TRUE(std::filesystem::exists(checkpoints / "aside-9/model.safetensors"));
+  EXPECT_EQ(std::filesystem::read_symlink(checkpoints / "latest"), "step-7");
+  EXPECT_TRUE(std::filesystem::exists(checkpoints / "best/model.safetensors"));
+}
+
 TEST(Trainer, StartsFromTheWeightsOfACheckpoint) {
   const TemporaryFolder folder;
   run_quietly(tiny_run(folder.path() / "first", {"latent.bits=3"}));
