@@ -128,7 +128,7 @@ int run_encode(const std::vector<std::string>& arguments) {
   app.add_option("TEXT", text, "the text (default: stdin)")->type_name("TEXT");
   app.add_option("-f,--file", file, "the text is the content of a file")->type_name("FILE");
   app.add_option("--tokens", tokens_text, "the text as token ids: 3,1,4")->type_name("IDS");
-  app.add_option("-s,--seed", seed, "draw the codes with this seed")->type_name("N");
+  add_seed(app, seed, "draw the codes with this seed");
   app.add_flag("--colour,--color", colour, "the text itself, coloured by code and KL");
   app.add_flag("--json", json, "one JSON object with codes, probabilities and KL");
   int status = kDone;
@@ -136,6 +136,7 @@ int run_encode(const std::vector<std::string>& arguments) {
   if (app.count("TEXT") + app.count("--file") + app.count("--tokens") > 1) {
     fail(ErrorCode::kInvalidArgument, "TEXT, --file and --tokens: expected one of them");
   }
+  if (json && colour) fail(ErrorCode::kInvalidArgument, "--colour has no effect with --json");
   const OpenModel model = open_model(options);
   const ModelConfig& config = model.engine->config();
   if (!config.latent.present()) {

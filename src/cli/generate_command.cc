@@ -38,8 +38,7 @@ void add_options(CLI::App& app, Options& o) {
                  "where the codes come from: posterior (default), map, prior, seed:N, code:V,…, "
                  "from:TEXT, file:PATH")
       ->type_name("POLICY");
-  app.add_option("-s,--seed", s.seed, "of tokens and codes: same seed, same text (default 0)")
-      ->type_name("N");
+  add_seed(app, s.seed, "of tokens and codes: same seed, same text (default 0)");
   app.add_option("--temp", s.temperature, "temperature; 0: the most likely token (default 0.8)")
       ->type_name("X");
   app.add_option("--top-k", s.top_k, "keep the K most likely; 0: all (default 40)")->type_name("K");
@@ -186,6 +185,9 @@ int run_generate(const std::vector<std::string>& arguments) {
   }
   if (o.count < 1 || o.count > 65536) {
     fail(ErrorCode::kInvalidArgument, "--count is {}, expected 1 to 65536", o.count);
+  }
+  if (o.escape && !o.tokens.empty()) {
+    fail(ErrorCode::kInvalidArgument, "--escape has no effect with --tokens");
   }
   if (o.request.logprobs != 0 && !o.json) {
     fail(ErrorCode::kInvalidArgument, "--logprobs has no effect without --json");

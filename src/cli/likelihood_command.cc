@@ -153,7 +153,7 @@ int run_likelihood(const std::vector<std::string>& arguments) {
   app.add_option("--limit", limit, "read only the first N tokens")->type_name("N");
   app.add_option("--iwae", settings.iwae_samples, "samples K of the IWAE bound (default: none)")
       ->type_name("K");
-  app.add_option("-s,--seed", settings.seed, "of the codes (default 0)")->type_name("N");
+  add_seed(app, settings.seed, "of the codes (default 0)");
   app.add_option("--compare", metric, "the first model against the others by elbo or iwae")
       ->check(CLI::IsMember({"elbo", "iwae", "posterior_ce"}))
       ->type_name("METRIC");
@@ -167,9 +167,14 @@ int run_likelihood(const std::vector<std::string>& arguments) {
   app.add_flag("--json", json, "one JSON object a model");
   int status = kDone;
   if (!parse(app, arguments, status)) return status;
-  if (settings.iwae_samples < 0 || context < 0 || limit < 0) {
-    fail(ErrorCode::kInvalidArgument, "--iwae, --context and --limit: expected 1 or more");
-  }
+  const auto require_positive = [&](const char* option, int64_t value) {
+    if (app.count(option) > 0 && value < 1) {
+      fail(ErrorCode::kInvalidArgument, "{} is {}, expected 1 or more", option, value);
+    }
+  };
+  require_positive("--iwae", settings.iwae_samples);
+  require_positive("--context", context);
+  require_positive("--limit", limit);
   if (!metric.empty() && models.size() < 2) {
     fail(ErrorCode::kInvalidArgument, "--compare {}: expected two models or more", metric);
   }
@@ -201,6 +206,9 @@ int run_likelihood(const std::vector<std::string>& arguments) {
       continue;
     }
     const ModelConfig& config = model.engine->config();
+    if (settings.iwae_samples > 0 && models.size() == 1 && !config.latent.present()) {
+      fail(ErrorCode::kInvalidArgument, "--iwae: {} is a plain decoder; its CE is exact", folder);
+    }
     const int64_t T = context == 0 ? config.max_position_embeddings : context;
     if (T > config.max_position_embeddings) {
       fail(ErrorCode::kInvalidArgument, "--context {}: {} has max_position_embeddings {}", T,

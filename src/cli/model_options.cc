@@ -1,7 +1,9 @@
 #include "cli/model_options.h"
 
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 
 #include "cli/cli11.h"
@@ -22,6 +24,22 @@ void ModelOptions::add_to(CLI::App& app, bool model_required) {
       ->check(CLI::IsMember({"fp32", "bf16"}))
       ->type_name("TYPE");
   app.add_option("-t,--threads", threads, "threads (default: one per physical core)")
+      ->type_name("N");
+}
+
+CLI::Option* add_seed(CLI::App& app, uint64_t& seed, const std::string& help) {
+  return app
+      .add_option_function<std::string>(
+          "-s,--seed",
+          [&seed](const std::string& text) {
+            const char* last = text.data() + text.size();
+            const auto [end, error] = std::from_chars(text.data(), last, seed);
+            if (error != std::errc() || end != last) {
+              throw CLI::ValidationError("--seed",
+                                         "\"" + text + "\", expected a whole number, 0 to 2^64-1");
+            }
+          },
+          help)
       ->type_name("N");
 }
 
@@ -78,15 +96,24 @@ std::vector<int32_t> parse_token_list(const std::string& text) {
 
 std::string read_input(const std::string& path) {
   constexpr size_t kMost = size_t{1} << 30;
-  if (path != "-") return read_text_file(path, kMost);
+  std::error_code ignored;
+  const auto kind = std::filesystem::status(path, ignored).type();
+  const bool pipe = kind == std::filesystem::file_type::fifo ||
+                    kind == std::filesystem::file_type::character;  // <(command), /dev/stdin
+  if (path != "-" && !pipe) return read_text_file(path, kMost);
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> opened(
+      path == "-" ? nullptr : std::fopen(path.c_str(), "rb"), std::fclose);
+  if (path != "-" && !opened) fail(ErrorCode::kIo, "{}: {}", path, std::strerror(errno));
+  std::FILE* stream = path == "-" ? stdin : opened.get();
+  const std::string name = path == "-" ? "stdin" : path;
   std::string text;
   char buffer[65536];
   size_t n = 0;
-  while ((n = std::fread(buffer, 1, sizeof buffer, stdin)) > 0) {
+  while ((n = std::fread(buffer, 1, sizeof buffer, stream)) > 0) {
     text.append(buffer, n);
-    if (text.size() > kMost) fail(ErrorCode::kCapacity, "stdin: over {} bytes", kMost);
+    if (text.size() > kMost) fail(ErrorCode::kCapacity, "{}: over {} bytes", name, kMost);
   }
-  if (std::ferror(stdin) != 0) fail(ErrorCode::kIo, "stdin: cannot read");
+  if (std::ferror(stream) != 0) fail(ErrorCode::kIo, "{}: cannot read", name);
   return text;
 }
 

@@ -10,7 +10,8 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace freeformer::cli {
 
@@ -35,10 +36,13 @@ struct OpenModel {
 };
 OpenModel open_model(const ModelOptions& options);
 
+// -s/--seed: a whole number below 2^64, strictly (CLI11 wraps and saturates).
+CLI::Option* add_seed(CLI::App& app, uint64_t& seed, const std::string& help);
+
 // "3,1,4": token ids of --tokens. Throws kInvalidArgument.
 std::vector<int32_t> parse_token_list(const std::string& text);
 
-// All of stdin, or of a file; at most `limit` bytes.
+// All of stdin ("-"), of a file or of a pipe.
 std::string read_input(const std::string& path);
 
 }  // namespace freeformer::cli

@@ -34,6 +34,7 @@ class Descriptor {
   Descriptor& operator=(const Descriptor&) = delete;
 
   int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
   int close() { return fd_ < 0 ? 0 : ::close(std::exchange(fd_, -1)); }
 
  private:
@@ -72,6 +73,40 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
   return *this;
+}
+
+RandomAccessFile::RandomAccessFile(const std::filesystem::path& path) : path_(path) {
+  Descriptor file(path, O_RDONLY, "open");
+  size_ = regular_file_size(file.get(), path);
+  fd_ = file.release();
+}
+
+RandomAccessFile::~RandomAccessFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+RandomAccessFile::RandomAccessFile(RandomAccessFile&& other) noexcept
+    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), size_(other.size_) {}
+
+RandomAccessFile& RandomAccessFile::operator=(RandomAccessFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(fd_, other.fd_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+void RandomAccessFile::read(size_t first, std::span<std::byte> out) const {
+  while (!out.empty()) {
+    const ssize_t n = ::pread(fd_, out.data(), out.size(), off_t(first));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail_io(path_, "read", errno);
+    if (n == 0) {
+      fail(ErrorCode::kIo, "{}: ends at byte {}, it had {} when it was opened: it must not change",
+           path_.string(), first, size_);
+    }
+    first += size_t(n);
+    out = out.subspan(size_t(n));
+  }
 }
 
 std::string read_text_file(const std::filesystem::path& path, size_t limit) {

@@ -29,6 +29,26 @@ class MappedFile {
   size_t size_ = 0;
 };
 
+// Pieces of a large file, read where they are. Unlike a mapping it bears a file that shrinks under
+// it (somebody edits the text a run is reading): the read throws kIo.
+class RandomAccessFile {
+ public:
+  explicit RandomAccessFile(const std::filesystem::path& path);
+  ~RandomAccessFile();
+  RandomAccessFile(RandomAccessFile&& other) noexcept;
+  RandomAccessFile& operator=(RandomAccessFile&& other) noexcept;
+  RandomAccessFile(const RandomAccessFile&) = delete;
+  RandomAccessFile& operator=(const RandomAccessFile&) = delete;
+
+  size_t size() const { return size_; }  // when it was opened
+  void read(size_t first, std::span<std::byte> out) const;
+
+ private:
+  std::filesystem::path path_;
+  int fd_ = -1;
+  size_t size_ = 0;
+};
+
 // For configuration files: refuses anything over `limit` bytes instead of filling the memory.
 std::string read_text_file(const std::filesystem::path& path, size_t limit = size_t{64} << 20);
 

@@ -32,15 +32,16 @@ using Files = std::vector<std::unique_ptr<TokenReader>>;
 
 class ByteReader : public TokenReader {
  public:
-  explicit ByteReader(MappedFile file) : file_(std::move(file)) {}
+  explicit ByteReader(const std::string& path) : file_(path) {}
   void read(uint64_t first, std::span<int32_t> out) const override {
-    const std::span<const std::byte> bytes = file_.bytes().subspan(first, out.size());
+    std::vector<std::byte> bytes(out.size());
+    file_.read(first, bytes);
     std::transform(bytes.begin(), bytes.end(), out.begin(),
                    [](std::byte byte) { return int32_t(byte); });
   }
 
  private:
-  MappedFile file_;
+  RandomAccessFile file_;
 };
 
 class TokenFileReader : public TokenReader {
@@ -77,11 +78,11 @@ Collection open_texts(const DataSettings& settings) {
   collection.vocab_size = ByteTokenizer().vocab_size();
   collection.tokenizer = "byte";
   for (const std::string& path : settings.paths) {
-    MappedFile file(path);
+    const MappedFile file(path);  // only while the documents are counted
     const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()),
                                 file.bytes().size());
     add_documents(text, settings.separator, collection.files.size(), collection.documents);
-    collection.files.push_back(std::make_unique<ByteReader>(std::move(file)));
+    collection.files.push_back(std::make_unique<ByteReader>(path));
   }
   return collection;
 }

@@ -1,4 +1,4 @@
-// Rows cut from long texts: files read byte by byte, or token files. Mapped, never loaded whole;
+// Rows cut from long texts: files read byte by byte, or token files. Never loaded whole;
 // memory grows with the number of documents alone.
 //
 // A text file is one document, or what stands between occurrences of `separator`; empty documents

@@ -1,5 +1,9 @@
 #include "data/data_source.h"
 
+#include <algorithm>
+#include <span>
+
+#include "core/crc32c.h"
 #include "core/error.h"
 #include "data/corpus.h"
 #include "data/synthetic.h"
@@ -70,6 +74,19 @@ void check(Fields& fields, const std::string& prefix, const DataSettings& settin
   if (settings.kind == "coin" && !(settings.coin_flip >= 0 && settings.coin_flip <= 0.5)) {
     fields.reject(prefix + "coin_flip", "0 to 0.5");
   }
+}
+
+std::string fingerprint(const DataSource& data) {
+  constexpr uint64_t kSampledRows = 32;
+  const uint64_t rows = data.rows_per_epoch() > 0 ? data.rows_per_epoch() : kSampledRows;
+  uint32_t checksum = 0;
+  for (uint64_t i = 0; i < std::min(kSampledRows, rows); ++i) {
+    const Row row = data.train_row(i * rows / std::min(kSampledRows, rows));
+    checksum = crc32c(std::as_bytes(std::span(row.tokens)), checksum);
+    checksum = crc32c(std::as_bytes(std::span(row.documents)), checksum);
+  }
+  return fmt::format("{} rows of {} tokens, crc32c {:08x}", data.rows_per_epoch(), data.context(),
+                     checksum);
 }
 
 std::unique_ptr<DataSource> open_data(const DataSettings& settings, uint64_t seed) {

@@ -49,6 +49,9 @@ class DataSource {
   virtual Row held_out_row(uint64_t index) const = 0;  // index < held_out_count()
 };
 
+// Of what a run reads: changes with the data's amount and, but for a sample's luck, its content.
+std::string fingerprint(const DataSource& data);
+
 // Opens what the settings name. Throws kIo, kInvalidConfig, kBadCheckpoint, or kInvalidArgument for
 // tokens that are not in a .bin.
 std::unique_ptr<DataSource> open_data(const DataSettings& settings, uint64_t seed);

@@ -170,6 +170,9 @@ void check_effects(Fields& fields, const TrainConfig& config) {
   if (config.latent.beta_warmup_steps == 0) {
     fields.no_effect("latent.beta_start", "latent.beta_warmup_steps is 0");
   }
+  if (config.checkpoints.every == 0) {
+    fields.no_effect("checkpoints.keep_every", "checkpoints.every is 0");
+  }
   if (config.evaluation.every == 0) {
     fields.no_effect("evaluation.rows", "evaluation.every is 0");
     fields.no_effect("evaluation.iwae_samples", "evaluation.every is 0");

@@ -130,7 +130,7 @@ TokenFile::TokenFile(const std::filesystem::path& path) : path_(path), file_(pat
 
   bytes_per_token_ = parse_width(require_string(json, "dtype", where), where);
   count_ = require_count(json, "count", where);
-  const size_t bytes = file_.bytes().size();
+  const size_t bytes = file_.size();
   if (bytes % size_t(bytes_per_token_) != 0 || bytes / size_t(bytes_per_token_) != count_) {
     reject(path.string(), "{} bytes, expected {} tokens of {} bytes as in {}", bytes, count_,
            bytes_per_token_, where);
@@ -152,7 +152,9 @@ TokenFile::TokenFile(const std::filesystem::path& path) : path_(path), file_(pat
 
 void TokenFile::read(uint64_t first, std::span<int32_t> out) const {
   FF_CHECK(first <= count_ && out.size() <= count_ - first);
-  const std::byte* at = file_.bytes().data() + first * uint64_t(bytes_per_token_);
+  std::vector<std::byte> bytes(out.size() * size_t(bytes_per_token_));
+  file_.read(first * uint64_t(bytes_per_token_), bytes);
+  const std::byte* at = bytes.data();
   for (size_t i = 0; i < out.size(); ++i, at += bytes_per_token_) {
     const uint32_t token = load(at, bytes_per_token_);
     if (token >= vocab_size_) {

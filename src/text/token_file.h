@@ -7,7 +7,7 @@
 // "documents" lists where each document begins (in tokens; ascending, the first is 0; none is
 // empty). It may be left out: one document. With tokenizer "byte" the ids are bytes and vocab_size
 // is 256; any other name is only compared. Both files are checked against each other when opened;
-// the ids are mapped, never loaded as a whole.
+// the ids are read where they are, never loaded as a whole.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ class TokenFile {
 
  private:
   std::filesystem::path path_;
-  MappedFile file_;
+  RandomAccessFile file_;
   uint64_t count_ = 0;
   int64_t vocab_size_ = 0;
   int bytes_per_token_ = 2;

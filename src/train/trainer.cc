@@ -75,12 +75,13 @@ class Trainer {
 
  private:
   void check_held_out() const;
+  void check_resume(const std::string& resume) const;
   std::optional<std::filesystem::path> checkpoint_to_resume(const std::string& resume) const;
   void resume_from(const std::filesystem::path& checkpoint);
   void restore_best();
   void describe();
 
-  StepFigures train_step(int64_t step);
+  StepFigures train_step();
   KlPrice price(int64_t step) const;
   [[noreturn]] void stop_diverged(int64_t step, double found) const;
 
@@ -133,6 +134,7 @@ Trainer::Trainer(const TrainRequest& request)
       rows_per_pass_(config_.batch.rows_per_pass(T_)),
       model_config_(model_config(config_, data_->vocab_size(), T_)) {
   check_held_out();
+  check_resume(request.resume);
   folder_ = std::make_unique<RunFolder>(config_.folder);
   const auto checkpoint = checkpoint_to_resume(request.resume);
 
@@ -146,6 +148,7 @@ Trainer::Trainer(const TrainRequest& request)
   model_->to(device_);
   model_->set_recompute(config_.run.recompute);
   optimizer_ = std::make_unique<AdamW>(model_, config_.optimizer, compute_dtype());
+  state_.data = fingerprint(*data_);
   if (checkpoint) resume_from(*checkpoint);
   if (request.resume != "auto") folder_->set_aside_after(state_.step);
 
@@ -171,6 +174,14 @@ void Trainer::check_held_out() const {
   }
 }
 
+void Trainer::check_resume(const std::string& resume) const {
+  if (resume != "auto" && resume != "no" && !std::filesystem::is_directory(resume)) {
+    fail(ErrorCode::kInvalidArgument,
+         "--resume {}: not a folder; expected auto, no or a checkpoint such as {}", resume,
+         (config_.folder / "checkpoints/latest").string());
+  }
+}
+
 std::optional<std::filesystem::path> Trainer::checkpoint_to_resume(
     const std::string& resume) const {
   const auto latest = folder_->latest();
@@ -187,11 +198,6 @@ std::optional<std::filesystem::path> Trainer::checkpoint_to_resume(
     }
     return std::nullopt;
   }
-  if (!std::filesystem::is_directory(resume)) {
-    fail(ErrorCode::kInvalidArgument,
-         "--resume {}: not a folder; expected auto, no or a checkpoint such as {}", resume,
-         (config_.folder / "checkpoints/latest").string());
-  }
   return resume;
 }
 
@@ -206,6 +212,10 @@ void Trainer::resume_from(const std::filesystem::path& checkpoint) {
   for (const std::string& change :
        changed_settings(read_text_file(checkpoint / "config.toml"), config_.resolved)) {
     status_.say("  changed since: " + change);
+  }
+  const std::string before = std::exchange(state_.data, fingerprint(*data_));
+  if (before != state_.data) {
+    status_.say(fmt::format("  changed since: the data: {} -> {}", before, state_.data));
   }
 }
 
@@ -239,12 +249,13 @@ KlPrice Trainer::price(int64_t step) const {
           warmed_up(l.beta_start, l.beta, l.beta_warmup_steps, step)};
 }
 
-StepFigures Trainer::train_step(int64_t step) {
+StepFigures Trainer::train_step() {
+  const int64_t step = state_.step;
   StepFigures figures;
   figures.price = price(step);
   figures.learning_rate =
       config_.optimizer.learning_rate * schedule_factor(config_.schedule, step, config_.run.steps);
-  const auto first_row = uint64_t(step) * uint64_t(rows_per_step_);
+  const uint64_t first_row = state_.next_row;
   std::vector<TrainingBatch> passes;
   for (int64_t begin = 0; begin < rows_per_step_; begin += rows_per_pass_) {
     std::vector<Row> rows;
@@ -284,11 +295,12 @@ StepFigures Trainer::train_step(int64_t step) {
 
 void Trainer::stop_diverged(int64_t step, double found) const {
   const auto latest = folder_->latest();
-  const int64_t first = (step - 1) * rows_per_step_;
+  const auto rows = uint64_t(rows_per_step_);
+  const uint64_t first = state_.next_row - (state_.step == step ? rows : 0);
   fail(ErrorCode::kDiverged,
        "step {}: the loss or its gradient is {} (rows {} to {} of the data); last good checkpoint: "
        "{}; a lower optimizer.learning_rate or a longer schedule.warmup_steps may help",
-       step, found, first, first + rows_per_step_ - 1,
+       step, found, first, first + rows - 1,
        latest ? folder_->checkpoint(*latest).string() : "none yet");
 }
 
@@ -475,8 +487,9 @@ TrainOutcome Trainer::run() {
     interrupted = !finish_step(std::exchange(state_.pending, OrderedJson()));
   }
   while (!interrupted && !is_last_step() && StopSignal::received() == nullptr) {
-    const StepFigures figures = train_step(state_.step);
+    const StepFigures figures = train_step();
     ++state_.step;
+    state_.next_row += uint64_t(rows_per_step_);
     state_.tokens += figures.targets;
     const OrderedJson line = log_line(figures);
     if (due(state_.step, config_.logging.every) || is_last_step()) {

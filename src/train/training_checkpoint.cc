@@ -19,6 +19,8 @@ OrderedJson to_json(const TrainerState& state) {
   OrderedJson json;
   json["step"] = state.step;
   json["tokens"] = state.tokens;
+  json["next_row"] = state.next_row;
+  json["data"] = state.data;
   json["evaluated_step"] = state.evaluated_step;
   json["best_bound"] = std::isnan(state.best_bound) ? OrderedJson() : OrderedJson(state.best_bound);
   json["best_step"] = state.best_step;
@@ -34,6 +36,8 @@ TrainerState read_state(const std::filesystem::path& path) {
     TrainerState state;
     state.step = json.at("step").get<int64_t>();
     state.tokens = json.at("tokens").get<int64_t>();
+    state.next_row = json.at("next_row").get<uint64_t>();
+    state.data = json.at("data").get<std::string>();
     state.evaluated_step = json.at("evaluated_step").get<int64_t>();
     if (!json.at("best_bound").is_null()) state.best_bound = json["best_bound"].get<double>();
     state.best_step = json.at("best_step").get<int64_t>();

@@ -19,6 +19,8 @@ namespace freeformer {
 struct TrainerState {
   int64_t step = 0;            // done
   int64_t tokens = 0;          // targets learned from
+  uint64_t next_row = 0;       // of the data
+  std::string data;            // its fingerprint
   int64_t evaluated_step = 0;  // the last evaluation
   double best_bound = std::nan("");
   int64_t best_step = -1;

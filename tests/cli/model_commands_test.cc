@@ -1,7 +1,9 @@
 // train, generate, encode and likelihood through the command line, on a tiny model.
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <fstream>
+#include <thread>
 
 #include "core/json.h"
 #include "program_run.h"
@@ -152,6 +154,11 @@ TEST_F(ModelCommands, ThePromptComesFromStdinAFileOrTokens) {
   const std::string expected = run(model + "-p 'K>'").out;
   EXPECT_EQ(run(model, "", path("prompt")).out, expected);
   EXPECT_EQ(run(model + "-f " + path("prompt")).out, expected);
+  EXPECT_EQ(run(model + "-f /dev/stdin", "", path("prompt")).out, expected);
+  ASSERT_EQ(mkfifo(path("pipe").c_str(), 0600), 0);
+  std::thread writer([pipe = path("pipe")] { std::ofstream(pipe) << "K>"; });
+  EXPECT_EQ(run(model + "-f " + path("pipe")).out, expected);
+  writer.join();
   EXPECT_EQ(run(model + "--tokens 10,26").out, expected);
   expect_one_line_error(run(model), 2, "the prompt is empty");  // stdin is /dev/null
   expect_one_line_error(run(model + "-p x"), 2, "which the vocabulary of 29 bytes lacks");
@@ -166,6 +173,11 @@ TEST_F(ModelCommands, GenerateRefusesWhatHasNoEffectOrNoMeaning) {
   expect_one_line_error(run("generate -m " + free_ + " -p 'K>' --logprobs 3"), 2, "--json");
   expect_one_line_error(run("generate -m /nowhere -p A"), 1, "/nowhere: not a folder");
   expect_one_line_error(run("generate -p A"), 2, "--model");
+  expect_one_line_error(run("generate -m " + free_ + " --tokens 10,26 -e"), 2, "no effect");
+  for (const char* seed : {"-1", "18446744073709551616", "1x", "0.5"}) {
+    expect_one_line_error(run("generate -m " + free_ + " -p 'K>' --seed=" + seed), 2, "2^64-1");
+  }
+  EXPECT_EQ(run("generate -m " + free_ + " -p 'K>' -n 1 -s 18446744073709551615").status, 0);
 }
 
 TEST_F(ModelCommands, WhatEncodePrintsGenerateTakes) {
@@ -182,6 +194,7 @@ TEST_F(ModelCommands, WhatEncodePrintsGenerateTakes) {
   EXPECT_THAT(run("encode -m " + free_ + " 'K>___'").out, HasSubstr("mean KL"));
   EXPECT_THAT(run("encode -m " + free_ + " --colour 'K>___'").out, HasSubstr("\033["));
   expect_one_line_error(run("encode -m " + plain_ + " A"), 2, "plain decoder");
+  expect_one_line_error(run("encode -m " + free_ + " --json --colour A"), 2, "no effect");
 }
 
 TEST_F(ModelCommands, LikelihoodNamesEachBoundAndRefusesToCompareThePosteriors) {
@@ -204,6 +217,11 @@ TEST_F(ModelCommands, LikelihoodNamesEachBoundAndRefusesToCompareThePosteriors) 
   expect_one_line_error(run(both + " --compare posterior_ce"), 2,
                         "the encoder has read the answer");
   EXPECT_THAT(run(both + " --compare elbo").out, HasSubstr(" minus "));
+  const std::string one = "likelihood -q " + path("text") + " -m ";
+  expect_one_line_error(run(one + plain_ + " --iwae 3"), 2, "plain decoder");
+  for (const char* option : {"--iwae", "--context", "--limit"}) {
+    expect_one_line_error(run(one + free_ + " " + option + " 0"), 2, "is 0, expected 1 or more");
+  }
 }
 
 TEST_F(ModelCommands, LikelihoodScoresACompletionAfterAPrompt) {

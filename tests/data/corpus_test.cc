@@ -424,6 +424,33 @@ TEST(TokenFiles, MustAgreeOnTheTokenizer) {
   EXPECT_FREEFORMER_ERROR(ErrorCode::kInvalidConfig, "0.bin has tokens of \"one\"", corpus.open());
 }
 
+TEST(OpenCorpus, AFileThatShrinksUnderTheRunIsAnErrorThatNamesIt) {
+  for (const bool tokens : {false, true}) {
+    Corpus corpus;
+    corpus.settings.context = 8;
+    if (tokens) {
+      corpus.add_numbers(10000, {0});
+    } else {
+      corpus.add_text(std::string(10000, 'x'));
+    }
+    const auto source = corpus.open();
+    fs::resize_file(corpus.settings.paths[0], 10);
+    EXPECT_FREEFORMER_ERROR(ErrorCode::kIo, "it must not change", epoch_of(*source, 0));
+  }
+}
+
+TEST(Fingerprint, ChangesWithTheTextAndItsLength) {
+  Corpus corpus;
+  corpus.settings.context = 8;
+  corpus.add_text(std::string(1000, 'x'));
+  const std::string before = fingerprint(*corpus.open());
+  EXPECT_EQ(fingerprint(*corpus.open()), before);
+  write_file_atomically(corpus.settings.paths[0], std::string(1000, 'y'));
+  EXPECT_NE(fingerprint(*corpus.open()), before);
+  write_file_atomically(corpus.settings.paths[0], std::string(1100, 'x'));
+  EXPECT_NE(fingerprint(*corpus.open()), before);
+}
+
 TEST(OpenCorpus, NamesAFileThatIsMissing) {
   Corpus corpus;
   corpus.settings.paths = {"no/such/file"};

@@ -270,6 +270,12 @@ TEST_F(TrainConfigTest, RefusesSettingsOfAnEvaluationThatNeverComes) {
   }
 }
 
+TEST_F(TrainConfigTest, RefusesToKeepCheckpointsThatAreNeverMade) {
+  expect_no_effect(kPlain, {"checkpoints.every=0"}, "checkpoints.keep_every", "8",
+                   "checkpoints.every is 0");
+  EXPECT_NO_THROW(read(kPlain, {"checkpoints.keep_every=8"}));
+}
+
 TEST_F(TrainConfigTest, RefusesSettingsOfAnotherSchedule) {
   for (const char* kind : {"constant", "cosine", "linear"}) {
     expect_no_effect(kPlain, {std::string("schedule.kind=") + kind}, "schedule.decay_share", "0.2",

@@ -1,6 +1,8 @@
 #include "train/trainer.h"
 
+#include <gmock/gmock.h>
 #include <sys/resource.h>
+
 #include <cmath>
 
 #include "core/checkpoint.h"
@@ -255,6 +257,29 @@ TEST(Trainer, GoesOnFromANamedCheckpointAndWithMoreSteps) {
   EXPECT_TRUE(after.at("checkpoints/step-12/model.safetensors") ==
               before.at("checkpoints/step-12/model.safetensors"));
   EXPECT_EQ(run_quietly(tiny_run(config.folder, {"run.steps=15"})).step, 15);
+}
+
+// Rows go on where they stopped, whatever the size of a step before and after.
+TEST(Trainer, GoesOnWithTheNextRowAfterAChangeOfTheBatch) {
+  const TemporaryFolder folder;
+  const TrainConfig config = tiny_run(folder.path() / "run");  // 8 rows a step
+  run_quietly(config);
+  run_quietly(tiny_run(config.folder, {"run.steps=15", "batch.tokens_per_step=24"}));
+  const auto state = config.folder / "checkpoints/step-15/trainer_state.json";
+  EXPECT_EQ(Json::parse(read_text_file(state))["next_row"], 12 * 8 + 3 * 2);
+}
+
+TEST(Trainer, SaysThatTheDataHasChangedSinceACheckpoint) {
+  const TemporaryFolder folder;
+  const TrainConfig config = tiny_run(folder.path() / "run");
+  run_quietly(config);
+  const auto messages = [&](const std::vector<std::string>& more) {
+    testing::internal::CaptureStderr();
+    train({tiny_run(config.folder, more), "auto", /*quiet=*/false});
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(messages({}), testing::Not(testing::HasSubstr("changed since")));
+  EXPECT_THAT(messages({"data.coin_flip=0.3"}), testing::HasSubstr("changed since: the data: "));
 }
 
 TEST(Trainer, TheBestLinkIsSetAgainWhenAKillCameBeforeIt) {
