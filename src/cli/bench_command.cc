@@ -73,7 +73,8 @@ struct MapperTimes {
 template <typename T>
 double time_gemm(const MapperCase& c, const T* grad, const T* table, kernels::GemmType type) {
   const int64_t C = code_count(c.bits);
-  const kernels::GemmNT gemm(c.tokens, C, c.dim, type);
+  const kernels::GemmTile gemm(
+      {.M = c.tokens, .N = C, .K = c.dim, .transpose_b = true, .in = type});
   std::vector<float> out(size_t(c.tokens * C));
   return median_seconds(c.repeats, [&] { gemm.run(grad, table, out.data()); });
 }

@@ -20,4 +20,15 @@ inline BFloat16 to_bfloat16(float value) {
   return {uint16_t((bits + 0x7FFF + (bits >> 16 & 1)) >> 16)};
 }
 
+template <typename T>
+T from_float(float value);
+template <>
+inline float from_float(float value) {
+  return value;
+}
+template <>
+inline BFloat16 from_float(float value) {
+  return to_bfloat16(value);
+}
+
 }  // namespace freeformer

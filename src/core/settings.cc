@@ -48,8 +48,9 @@ Overloaded(Ts...) -> Overloaded<Ts...>;
 constexpr std::string_view kSetFlag = "--set ";
 
 // Who gave a value, for messages: "run.toml:12" or "--set a.b=c".
+bool is_command_line(const std::string& origin) { return origin.starts_with(kSetFlag); }
 ErrorCode blame(const std::string& origin) {
-  return origin.starts_with(kSetFlag) ? ErrorCode::kInvalidArgument : ErrorCode::kInvalidConfig;
+  return is_command_line(origin) ? ErrorCode::kInvalidArgument : ErrorCode::kInvalidConfig;
 }
 
 // --- Values as TOML ------------------------------------------------------------------------------
@@ -428,10 +429,17 @@ const Fields::Field& Fields::at(const std::string& key) const {
 
 void Fields::no_effect(const std::string& key, const std::string& reason) {
   const bool is_whole_section = key.ends_with('.');
+  // The setting that the reason names.
+  const auto named = std::find_if(fields_.begin(), fields_.end(), [&](const Field& field) {
+    return reason.find(field.key) != reason.npos;
+  });
+  const Field* cause = named == fields_.end() ? nullptr : &*named;
   bool any = false;
   for (Field& field : fields_) {
     if (is_whole_section ? !field.key.starts_with(key) : field.key != key) continue;
-    if (!field.set_by.empty()) {
+    const bool overruled =
+        !is_command_line(field.set_by) && is_command_line(cause == nullptr ? "" : cause->set_by);
+    if (!field.set_by.empty() && !overruled) {
       fail(blame(field.set_by), "{}: {} has no effect: {}", field.set_by, field.key, reason);
     }
     field.idle = any = true;

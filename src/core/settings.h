@@ -43,7 +43,9 @@ class Fields {
               const std::string& help);
 
   // Says that `key`, or every key of a section ("latent."), has no effect because of `reason`
-  // ("latent.bits is 0"). Throws if somebody set it; else it is left out when settings are written.
+  // ("latent.bits is 0"). Throws if somebody set it, unless it stands in the file and the command
+  // line set the key that the reason names: then it is left out, as if nobody had set it, when
+  // settings are written.
   void no_effect(const std::string& key, const std::string& reason);
 
   // Throws about the value of `key`: "run.toml:12: data.context is -1, expected 1 or more". Like

@@ -213,6 +213,9 @@ TrainConfig read_train_config(const std::filesystem::path& file,
   for (const std::string& assignment : assignments) fields.set(assignment);
   check_numbers(fields, config);
   check(fields, "data.", config.data);
+  if (!fields.was_set("schedule.warmup_steps")) {  // the default suits long runs
+    config.schedule.warmup_steps = std::min(config.schedule.warmup_steps, config.run.steps / 10);
+  }
   check(fields, "schedule.", config.schedule, config.run.steps);
   check_effects(fields, config);
   // Shape mistakes name the key of this file, before any data is opened; the smallest stands in.

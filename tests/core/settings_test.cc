@@ -386,6 +386,16 @@ TEST(Settings, RefusesASettingWithoutEffect) {
   EXPECT_NO_THROW(run.fields.no_effect("data.", "x"));
 }
 
+TEST(Settings, TheCommandLineMayTakeTheEffectOfWhatTheFileSays) {
+  SmallRun run;
+  run.read("[latent]\nbits = 4\nkappa_bits = 0.5\n");
+  run.fields.set("latent.bits=0");
+  EXPECT_NO_THROW(run.fields.no_effect("latent.kappa_bits", "latent.bits is 0"));
+  EXPECT_EQ(run.fields.write().find("kappa_bits"), std::string::npos);
+  run.fields.set("latent.kappa_bits=1");
+  EXPECT_ARGUMENT_ERROR("no effect", run.fields.no_effect("latent.kappa_bits", "latent.bits is 0"));
+}
+
 TEST(Settings, LeavesOutWhatHasNoEffect) {
   SmallRun run;
   run.fields.no_effect("latent.", "there is no latent");

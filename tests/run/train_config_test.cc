@@ -276,6 +276,14 @@ TEST_F(TrainConfigTest, RefusesToKeepCheckpointsThatAreNeverMade) {
   EXPECT_NO_THROW(read(kPlain, {"checkpoints.keep_every=8"}));
 }
 
+TEST_F(TrainConfigTest, AShortRunHasAShortWarmUpUnlessToldOtherwise) {
+  EXPECT_EQ(read(kPlain, {"run.steps=40"}).schedule.warmup_steps, 4);
+  EXPECT_EQ(read(kPlain, {"run.steps=4000"}).schedule.warmup_steps, 100);
+  EXPECT_EQ(read(kPlain, {"run.steps=40", "schedule.warmup_steps=40"}).schedule.warmup_steps, 40);
+  EXPECT_FREEFORMER_ERROR(ErrorCode::kInvalidArgument, "schedule.warmup_steps is 41",
+                          read(kPlain, {"run.steps=40", "schedule.warmup_steps=41"}));
+}
+
 TEST_F(TrainConfigTest, RefusesSettingsOfAnotherSchedule) {
   for (const char* kind : {"constant", "cosine", "linear"}) {
     expect_no_effect(kPlain, {std::string("schedule.kind=") + kind}, "schedule.decay_share", "0.2",
