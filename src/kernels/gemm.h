@@ -1,25 +1,50 @@
 // Matrix products through oneDNN, on raw pointers. Accumulates in fp32.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <memory>
 #include <string>
 
+#include "core/bfloat16.h"
+
 namespace freeformer::kernels {
+
+// C [M, N] = A [M, K] · B [K, N], rows dense.
+struct GemmShape {
+  int64_t M = 0, N = 0, K = 0;
+  bool transpose_a = false;  // A is stored [K, M]
+  bool transpose_b = false;  // B is stored [N, K]
+  bool accumulate = false;   // C += A·B
+};
+
+// Splits C into tiles that do not depend on the number of threads, so neither does the result.
+// bf16 runs natively where the processor multiplies it (has_native_bf16), else widened: the sums
+// are fp32's in both.
+void gemm(const GemmShape& shape, const float* a, const float* b, float* c);
+void gemm(const GemmShape& shape, const BFloat16* a, const BFloat16* b, float* c);
+void gemm(const GemmShape& shape, const BFloat16* a, const BFloat16* b, BFloat16* c);
 
 enum class GemmType { kF32, kBF16 };
 
-// C [M, N] = A [M, K] · B [N, K]ᵀ, all rows dense; A and B of one type, C in fp32. Made once for a
-// shape, run many times. One object serves one thread; called inside a parallel region it runs on
-// the calling thread alone, with a result that does not depend on the number of threads.
-class GemmNT {
- public:
-  GemmNT(int64_t M, int64_t N, int64_t K, GemmType type);
-  ~GemmNT();
-  GemmNT(GemmNT&&) noexcept;
-  GemmNT& operator=(GemmNT&&) noexcept;
+// One product of oneDNN itself, made once and run many times. One object serves one thread; called
+// inside a parallel region it runs on the calling thread alone.
+struct GemmTileShape {
+  int64_t M = 0, N = 0, K = 0;
+  bool transpose_a = false, transpose_b = false, accumulate = false;
+  GemmType in = GemmType::kF32, out = GemmType::kF32;
+  int64_t lda = 0, ldb = 0, ldc = 0;  // elements from row to row as stored; 0: dense
 
-  void run(const void* a_MK, const void* b_NK, float* c_MN) const;
+  auto operator<=>(const GemmTileShape&) const = default;
+};
+class GemmTile {
+ public:
+  explicit GemmTile(GemmTileShape shape);
+  ~GemmTile();
+  GemmTile(GemmTile&&) noexcept;
+  GemmTile& operator=(GemmTile&&) noexcept;
+
+  void run(const void* a, const void* b, void* c) const;
 
   int64_t workspace_bytes() const;
 

@@ -38,7 +38,7 @@ struct ThreadWorkspace {
   std::vector<float> wide_table;  // [tile, D]: the tile in fp32, where bf16 is not native
   std::vector<float> wide_grad;   // [kTokenChunk, D]: likewise
   std::vector<float> heap, high_heap, scratch;
-  std::unique_ptr<GemmNT> gemm, last_gemm;  // for a whole chunk, for the last and shorter one
+  std::unique_ptr<GemmTile> gemm, last_gemm;  // for a whole chunk, for the last and shorter one
 
   int64_t bytes() const {
     const size_t floats = v.size() + wide_table.size() + wide_grad.size() + heap.size() +
@@ -97,11 +97,14 @@ class Pass {
     work.heap.resize(size_t(code_count(tile_bits_)));
     work.high_heap.resize(size_t(2 * prefixes_));
     work.scratch.resize(size_t(std::max(code_count(tile_bits_), prefixes_)));
+    const auto tile_shape = [&](int64_t tokens) {
+      return GemmTileShape{.M = tokens, .N = tile, .K = D_, .transpose_b = true, .in = kType};
+    };
     if (end - begin >= kTokenChunk) {
-      work.gemm = std::make_unique<GemmNT>(kTokenChunk, tile, D_, kType);
+      work.gemm = std::make_unique<GemmTile>(tile_shape(kTokenChunk));
     }
     if (const int64_t rest = (end - begin) % kTokenChunk; rest != 0) {
-      work.last_gemm = std::make_unique<GemmNT>(rest, tile, D_, kType);
+      work.last_gemm = std::make_unique<GemmTile>(tile_shape(rest));
     }
     for (int64_t code = 0; code < code_count(Z_); code += tile) {
       const T* tile_D = in_gemm_type(table_CD_ + code * D_, tile, work.wide_table);

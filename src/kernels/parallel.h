@@ -40,4 +40,26 @@ void parallel_for(int64_t count, int64_t grain, const Body& body) {
   if (error) std::rethrow_exception(error);
 }
 
+// Calls body(i) once for every i below count, in any order, whoever is free taking the next: for
+// tasks of unequal size. An exception in a task reaches the caller.
+template <typename Body>
+void parallel_tasks(int64_t count, const Body& body) {
+  const int threads = int(std::min<int64_t>(thread_count(), count));
+  if (threads <= 1 || omp_in_parallel()) {
+    for (int64_t i = 0; i < count; ++i) body(i);
+    return;
+  }
+  std::exception_ptr error;
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
+  for (int64_t i = 0; i < count; ++i) {
+    try {
+      body(i);
+    } catch (...) {
+#pragma omp critical(freeformer_parallel_error)
+      error = std::current_exception();
+    }
+  }
+  if (error) std::rethrow_exception(error);
+}
+
 }  // namespace freeformer::kernels

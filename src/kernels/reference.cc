@@ -1,5 +1,6 @@
 #include "kernels/reference.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/shape.h"
@@ -50,6 +51,127 @@ Vector mapper_backward_table(const std::vector<int64_t>& codes_M, const Vector& 
     }
   }
   return d_table_CD;
+}
+
+Vector rms_norm(const Vector& x_MD, const Vector& weight_D, double eps) {
+  const size_t D = weight_D.size();
+  Vector y_MD(x_MD.size());
+  for (size_t row = 0; row < x_MD.size(); row += D) {
+    double sum = 0.0;
+    for (size_t d = 0; d < D; ++d) sum += x_MD[row + d] * x_MD[row + d];
+    const double r = 1.0 / std::sqrt(sum / double(D) + eps);
+    for (size_t d = 0; d < D; ++d) y_MD[row + d] = x_MD[row + d] * weight_D[d] * r;
+  }
+  return y_MD;
+}
+
+RmsNormGradients rms_norm_backward(const Vector& x_MD, const Vector& weight_D, const Vector& dy_MD,
+                                   double eps) {
+  const size_t D = weight_D.size();
+  RmsNormGradients result{Vector(x_MD.size()), Vector(D, 0.0)};
+  for (size_t row = 0; row < x_MD.size(); row += D) {
+    double squares = 0.0, products = 0.0;
+    for (size_t d = 0; d < D; ++d) {
+      squares += x_MD[row + d] * x_MD[row + d];
+      products += weight_D[d] * dy_MD[row + d] * x_MD[row + d];
+    }
+    const double r = 1.0 / std::sqrt(squares / double(D) + eps), mean = products / double(D);
+    for (size_t d = 0; d < D; ++d) {
+      result.dx_MD[row + d] = r * (weight_D[d] * dy_MD[row + d] - x_MD[row + d] * r * r * mean);
+      result.dweight_D[d] += dy_MD[row + d] * x_MD[row + d] * r;
+    }
+  }
+  return result;
+}
+
+Vector rope(const Vector& x_BTNH, const Vector& cos, const Vector& sin, int64_t B, int64_t T,
+            int64_t N, int64_t H, int64_t rows_of_table, bool inverse) {
+  const int64_t half = H / 2;
+  Vector y_BTNH(x_BTNH.size());
+  for (int64_t b = 0; b < B; ++b) {
+    for (int64_t t = 0; t < T; ++t) {
+      const int64_t table_row = (rows_of_table == 1 ? 0 : b) * T + t;
+      for (int64_t n = 0; n < N; ++n) {
+        const int64_t head = ((b * T + t) * N + n) * H;
+        for (int64_t i = 0; i < half; ++i) {
+          const double c = cos[size_t(table_row * half + i)];
+          const double s = sin[size_t(table_row * half + i)] * (inverse ? -1.0 : 1.0);
+          const double x1 = x_BTNH[size_t(head + i)], x2 = x_BTNH[size_t(head + half + i)];
+          y_BTNH[size_t(head + i)] = x1 * c - x2 * s;
+          y_BTNH[size_t(head + half + i)] = x2 * c + x1 * s;
+        }
+      }
+    }
+  }
+  return y_BTNH;
+}
+
+Vector swiglu(const Vector& gate, const Vector& up) {
+  Vector y(gate.size());
+  for (size_t i = 0; i < y.size(); ++i) y[i] = gate[i] / (1.0 + std::exp(-gate[i])) * up[i];
+  return y;
+}
+
+SwigluGradients swiglu_backward(const Vector& gate, const Vector& up, const Vector& dy) {
+  SwigluGradients result{Vector(gate.size()), Vector(gate.size())};
+  for (size_t i = 0; i < gate.size(); ++i) {
+    const double sigmoid = 1.0 / (1.0 + std::exp(-gate[i]));
+    result.dgate[i] = dy[i] * up[i] * sigmoid * (1.0 + gate[i] * (1.0 - sigmoid));
+    result.dup[i] = dy[i] * gate[i] * sigmoid;
+  }
+  return result;
+}
+
+SoftmaxLoss softmax_loss(const Vector& logits_MV, const std::vector<int64_t>& targets_M,
+                         int64_t V) {
+  SoftmaxLoss result{Vector(targets_M.size(), 0.0), Vector(logits_MV.size(), 0.0)};
+  for (size_t m = 0; m < targets_M.size(); ++m) {
+    if (targets_M[m] == -100) continue;
+    const double* logits = &logits_MV[m * size_t(V)];
+    double* gradient = &result.gradient_MV[m * size_t(V)];
+    const double largest = *std::max_element(logits, logits + V);
+    double sum = 0.0;
+    for (int64_t v = 0; v < V; ++v) sum += std::exp(logits[v] - largest);
+    result.nll_M[m] = largest + std::log(sum) - logits[targets_M[m]];
+    for (int64_t v = 0; v < V; ++v) gradient[v] = std::exp(logits[v] - largest) / sum;
+    gradient[targets_M[m]] -= 1.0;
+  }
+  return result;
+}
+
+Vector add(const Vector& a, const Vector& b) {
+  Vector sum(a.size());
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] = a[i] + b[i];
+  return sum;
+}
+
+void embedding_backward(const std::vector<int64_t>& index_M, const Vector& grad_MD, int64_t D,
+                        Vector& dtable_VD) {
+  for (size_t m = 0; m < index_M.size(); ++m) {
+    for (int64_t d = 0; d < D; ++d) {
+      dtable_VD[size_t(index_M[m] * D + d)] += grad_MD[m * size_t(D) + size_t(d)];
+    }
+  }
+}
+
+void adamw_update(const Vector& gradient, const AdamWConstants& c, Vector& master, Vector& m,
+                  Vector& v) {
+  for (size_t i = 0; i < gradient.size(); ++i) {
+    const double g = gradient[i] * c.gradient_scale;
+    m[i] = c.beta1 * m[i] + (1.0 - c.beta1) * g;
+    v[i] = c.beta2 * v[i] + (1.0 - c.beta2) * g * g;
+    master[i] =
+        master[i] * (1.0 - c.learning_rate * c.decay) -
+        c.learning_rate * (m[i] / c.correction1) / (std::sqrt(v[i] / c.correction2) + c.epsilon);
+  }
+}
+
+double sum_of_squares(const std::vector<Vector>& tensors) {
+  double sum = 0.0;
+  for (const Vector& tensor : tensors) {
+    for (const double value : tensor) sum += value * value;
+  }
+  return sum;
 }
 
 }  // namespace freeformer::kernels::reference

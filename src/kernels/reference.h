@@ -21,4 +21,46 @@ Vector mapper_backward_logits(const Vector& logits_MZ, const Vector& table_CD,
 Vector mapper_backward_table(const std::vector<int64_t>& codes_M, const Vector& grad_MD, int64_t C,
                              int64_t D);
 
+// --- Layers; the kernels' headers have the formulas ----------------------------------------------
+
+Vector rms_norm(const Vector& x_MD, const Vector& weight_D, double eps);
+
+struct RmsNormGradients {
+  Vector dx_MD, dweight_D;
+};
+RmsNormGradients rms_norm_backward(const Vector& x_MD, const Vector& weight_D, const Vector& dy_MD,
+                                   double eps);
+
+// x [B, T, N, H]; cos and sin [rows_of_table, T, H/2].
+Vector rope(const Vector& x_BTNH, const Vector& cos, const Vector& sin, int64_t B, int64_t T,
+            int64_t N, int64_t H, int64_t rows_of_table, bool inverse);
+
+Vector swiglu(const Vector& gate, const Vector& up);
+
+struct SwigluGradients {
+  Vector dgate, dup;
+};
+SwigluGradients swiglu_backward(const Vector& gate, const Vector& up, const Vector& dy);
+
+// Targets of -100 are ignored.
+struct SoftmaxLoss {
+  Vector nll_M, gradient_MV;
+};
+SoftmaxLoss softmax_loss(const Vector& logits_MV, const std::vector<int64_t>& targets_M, int64_t V);
+
+Vector add(const Vector& a, const Vector& b);
+
+void embedding_backward(const std::vector<int64_t>& index_M, const Vector& grad_MD, int64_t D,
+                        Vector& dtable_VD);
+
+// --- Optimiser -----------------------------------------------------------------------------------
+
+struct AdamWConstants {
+  double learning_rate, decay, beta1, beta2, epsilon, correction1, correction2, gradient_scale;
+};
+void adamw_update(const Vector& gradient, const AdamWConstants& constants, Vector& master,
+                  Vector& m, Vector& v);
+
+double sum_of_squares(const std::vector<Vector>& tensors);
+
 }  // namespace freeformer::kernels::reference

@@ -5,30 +5,24 @@
 #include <hwy/highway.h>
 
 #include "kernels/vector_ops.h"
+#include "kernels/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace freeformer::kernels::HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
-
-using Floats = hn::ScalableTag<float>;
-
-// A bf16 is the upper half of a float.
-HWY_INLINE hn::Vec<Floats> load_widened(Floats tag, const BFloat16* from) {
-  const hn::Rebind<uint16_t, Floats> half;
-  const hn::RebindToUnsigned<Floats> whole;
-  const auto bits = hn::LoadU(half, reinterpret_cast<const uint16_t*>(from));
-  return hn::BitCast(tag, hn::ShiftLeft<16>(hn::PromoteTo(whole, bits)));
-}
-HWY_INLINE hn::Vec<Floats> load_widened(Floats tag, const float* from) {
-  return hn::LoadU(tag, from);
-}
-
 static void widen(const BFloat16* from, int64_t count, float* to) {
   const Floats tag;
   const auto lanes = int64_t(hn::Lanes(tag));
   int64_t i = 0;
   for (; i + lanes <= count; i += lanes) hn::StoreU(load_widened(tag, from + i), tag, to + i);
   for (; i < count; ++i) to[i] = to_float(from[i]);
+}
+
+static void narrow(const float* from, int64_t count, BFloat16* to) {
+  const Floats tag;
+  const auto lanes = int64_t(hn::Lanes(tag));
+  int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) store_narrowed(tag, hn::LoadU(tag, from + i), to + i);
+  for (; i < count; ++i) to[i] = to_bfloat16(from[i]);
 }
 
 template <typename T>
@@ -109,6 +103,7 @@ HWY_AFTER_NAMESPACE();
 namespace freeformer::kernels {
 
 HWY_EXPORT(widen);
+HWY_EXPORT(narrow);
 HWY_EXPORT(accumulate_f32);
 HWY_EXPORT(accumulate_bf16);
 HWY_EXPORT(bit_probability_heap);
@@ -116,6 +111,9 @@ HWY_EXPORT(fold_bits);
 
 void widen(const BFloat16* from, int64_t count, float* to) {
   HWY_DYNAMIC_DISPATCH(widen)(from, count, to);
+}
+void narrow(const float* from, int64_t count, BFloat16* to) {
+  HWY_DYNAMIC_DISPATCH(narrow)(from, count, to);
 }
 void accumulate(const float* from, int64_t count, float* to) {
   HWY_DYNAMIC_DISPATCH(accumulate_f32)(from, count, to);

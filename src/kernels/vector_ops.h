@@ -9,6 +9,9 @@ namespace freeformer::kernels {
 
 void widen(const BFloat16* from, int64_t count, float* to);
 
+// Rounds to nearest, ties to even; a NaN stays one.
+void narrow(const float* from, int64_t count, BFloat16* to);
+
 // to[i] += from[i]
 void accumulate(const float* from, int64_t count, float* to);
 void accumulate(const BFloat16* from, int64_t count, float* to);

@@ -7,6 +7,9 @@
 
 namespace freeformer::ops {
 
+// Whether our own CPU kernels are used where there are any; at first they are. For comparisons.
+void use_kernels(bool on);
+
 // x · weightᵀ
 Tensor linear(const Tensor& x, const Tensor& weight);
 

@@ -24,7 +24,8 @@ TEST_P(Gemm, MatchesTheReferenceInFp32) {
   const auto [M, N, K] = GetParam();
   const auto a = random_floats(M * K, 1, 1), b = random_floats(N * K, 1, 2);
   std::vector<float> c(size_t(M * N), NAN);
-  GemmNT(M, N, K, GemmType::kF32).run(a.data(), b.data(), c.data());
+  GemmTile({.M = M, .N = N, .K = K, .transpose_b = true, .in = GemmType::kF32})
+      .run(a.data(), b.data(), c.data());
   const auto expected = reference::gemm_nt({a.begin(), a.end()}, {b.begin(), b.end()}, M, N, K);
   for (size_t i = 0; i < c.size(); ++i) EXPECT_NEAR(c[i], expected[i], 1e-5 * std::sqrt(K)) << i;
 }
@@ -38,7 +39,8 @@ TEST_P(Gemm, MatchesTheReferenceInBf16) {
   for (const BFloat16 x : a) wide_a.push_back(to_float(x));
   for (const BFloat16 x : b) wide_b.push_back(to_float(x));
   std::vector<float> c(size_t(M * N), NAN);
-  GemmNT(M, N, K, GemmType::kBF16).run(a.data(), b.data(), c.data());
+  GemmTile({.M = M, .N = N, .K = K, .transpose_b = true, .in = GemmType::kBF16})
+      .run(a.data(), b.data(), c.data());
   const auto expected = reference::gemm_nt(wide_a, wide_b, M, N, K);
   for (size_t i = 0; i < c.size(); ++i) EXPECT_NEAR(c[i], expected[i], 1e-5 * std::sqrt(K)) << i;
 }
@@ -60,7 +62,7 @@ TEST(Gemm, InsideAParallelRegionTheResultIsTheSameForAnyNumberOfThreads) {
     set_thread_count(threads);
     std::vector<float> c(size_t(M * N));
     parallel_for(M, 16, [&](int64_t begin, int64_t end) {
-      const GemmNT gemm(16, N, K, GemmType::kF32);
+      const GemmTile gemm({.M = 16, .N = N, .K = K, .transpose_b = true, .in = GemmType::kF32});
       for (int64_t m = begin; m < end; m += 16) {
         gemm.run(a.data() + m * K, b.data(), c.data() + m * N);
       }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 
 #include "isa_test.h"
@@ -31,6 +32,28 @@ TEST_P(VectorOps, WidenIsExactAndStaysInBounds) {
       ASSERT_EQ(to[size_t(i)], to_float(from[size_t(i)]));
     }
     ASSERT_EQ(to.back(), -7.0f);
+  });
+}
+
+TEST_P(VectorOps, NarrowRoundsEveryElementToTheNearestBf16) {
+  // Ties to even below and above, what rounds to infinity, subnormals, NaNs whose upper half alone
+  // would be infinity.
+  const uint32_t special[] = {0x3F808000, 0x3F818000, 0x3F808001, 0x3F817FFF, 0x7F7FFFFF,
+                              0xFF7FFFFF, 0x7F800000, 0xFF800000, 0x7F800001, 0xFF800001,
+                              0x7FFFFFFF, 0xFFFFFFFF, 0x00000001, 0x80008000, 0x00018000,
+                              0x80000000, 0x00000000};
+  for_each_size_and_offset([&](int64_t size, int64_t offset) {
+    auto from = random_floats(size + offset, 1e3f, 7);
+    for (size_t i = 0; i < from.size(); ++i) {
+      if (i % 3 == 0) from[i] = std::bit_cast<float>(special[(i / 3 + size_t(size)) % 17]);
+    }
+    std::vector<BFloat16> to(size_t(size + offset + 1), BFloat16{0x1234});
+    narrow(from.data() + offset, size, to.data() + offset);
+    for (int64_t i = 0; i < offset; ++i) ASSERT_EQ(to[size_t(i)].bits, 0x1234);
+    for (int64_t i = offset; i < offset + size; ++i) {
+      ASSERT_EQ(to[size_t(i)].bits, to_bfloat16(from[size_t(i)]).bits) << from[size_t(i)];
+    }
+    ASSERT_EQ(to.back().bits, 0x1234);
   });
 }
 
