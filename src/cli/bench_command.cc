@@ -6,6 +6,7 @@
 
 #include "cli/cli11.h"
 #include "cli/command.h"
+#include "cli/load_plugin.h"
 #include "core/bfloat16.h"
 #include "core/error.h"
 #include "core/json.h"
@@ -196,13 +197,167 @@ int bench_mapper(const std::vector<std::string>& arguments) {
   return kDone;
 }
 
+struct TrainBenchOptions {
+  std::string config;
+  ModelConfig model;
+  std::vector<int> bits = {0, 12, 16};
+  std::vector<std::string> precisions = {"bf16", "fp32"};
+  TrainBenchRequest request;
+  bool aten = false, json = false;
+};
+
+OrderedJson to_json(const TrainBenchRequest& request, const TrainBenchResult& result) {
+  OrderedJson json = {{"bench", "train"},
+                      {"cpu", kernels::cpu_model()},
+                      {"threads", kernels::thread_count()},
+                      {"isa", kernels::active_isa()},
+                      {"bits", request.model.latent.bits},
+                      {"precision", request.precision},
+                      {"kernels", request.kernels},
+                      {"recompute", request.recompute},
+                      {"context", request.context},
+                      {"rows", request.rows},
+                      {"step_seconds", result.step_seconds},
+                      {"median_seconds", result.median_seconds},
+                      {"tokens_per_second", result.tokens_per_second},
+                      {"flops_per_token", result.flops_per_token},
+                      {"gemm_flops_per_second", result.gemm_rate},
+                      {"share_of_gemm_limit", result.share_of_gemm_limit},
+                      {"peak_bytes", result.peak_bytes}};
+  for (const TrainBenchPart& part : result.parts) {
+    json["parts"].push_back(
+        {{"name", part.name}, {"seconds", part.seconds}, {"calls", part.calls}});
+  }
+  json["model"] = OrderedJson::parse(write_model_config(request.model));
+  return json;
+}
+
+void print_parts(const TrainBenchRequest& request, const TrainBenchResult& result) {
+  fmt::print(
+      "\ntime by part, {} bits, {}:\n\n| part | ms a step | share | calls |\n|---|---|---|---|\n",
+      request.model.latent.bits, request.precision);
+  for (const TrainBenchPart& part : result.parts) {
+    fmt::print("| {} | {:.1f} | {:.1f} % | {} |\n", part.name, 1e3 * part.seconds,
+               100 * part.seconds / result.median_seconds, part.calls);
+  }
+}
+
+int bench_train(const std::vector<std::string>& arguments) {
+  CLI::App app(
+      "Whole training steps on random tokens: the plain decoder and Free Transformers of the same\n"
+      "shape. GFLOPS count the matrix products a token needs (6 a weight, causal attention by "
+      "half,\n"
+      "the encoder, 2·D·2^bits for the exact gradient of the codes); the limit is the rate of a\n"
+      "large GEMM, measured between the steps.\n\n"
+      "examples:\n"
+      "  freeformer bench train\n"
+      "  freeformer bench train --bits 0 16 --precision bf16 --context 4096 --rows 1 --json\n"
+      "  freeformer bench train --model config.json --recompute\n",
+      "bench train");
+  TrainBenchOptions o;
+  ModelConfig& m = o.model;
+  m.hidden_size = 512;
+  m.intermediate_size = 0;
+  m.num_hidden_layers = 8;
+  m.num_attention_heads = 8;
+  m.num_key_value_heads = 2;
+  m.head_dim = 0;
+  m.vocab_size = 8192;
+  m.tie_word_embeddings = true;
+  app.add_option("--model", o.config, "a config.json for the shape, instead of the options below")
+      ->type_name("FILE");
+  app.add_option("--dim", m.hidden_size, "D (default 512)")->check(CLI::Range(1, 65536));
+  app.add_option("--mlp", m.intermediate_size, "F (default 2.75 D)")->check(CLI::Range(1, 1 << 20));
+  app.add_option("--layers", m.num_hidden_layers, "L (default 8)")->check(CLI::Range(1, 1024));
+  app.add_option("--heads", m.num_attention_heads, "N (default 8)")->check(CLI::Range(1, 1024));
+  app.add_option("--kv-heads", m.num_key_value_heads, "K (default 2)")->check(CLI::Range(1, 1024));
+  app.add_option("--vocab", m.vocab_size, "V (default 8192)")->check(CLI::Range(2, 1 << 24));
+  app.add_option("--bits", o.bits, "latent bits, one or several; 0: plain (default 0 12 16)")
+      ->check(CLI::Range(0, kMaxLatentBits));
+  app.add_option("--precision", o.precisions, "fp32, bf16 or both (default bf16 fp32)")
+      ->check(CLI::IsMember({"fp32", "bf16"}));
+  app.add_option("--context", o.request.context, "T (default 512)")->check(CLI::Range(1, 1 << 20));
+  app.add_option("--rows", o.request.rows, "sequences of a step (default 8)")
+      ->check(CLI::Range(1, 1 << 16));
+  app.add_option("--repeats", o.request.repeats, "steps to measure, after two (default 5)")
+      ->check(CLI::Range(1, 1000));
+  app.add_option("--device", o.request.device, "a LibTorch device (default cpu)");
+  app.add_flag("--recompute", o.request.recompute, "keep only the blocks' inputs");
+  app.add_flag("--aten", o.aten, "LibTorch's operations instead of our kernels");
+  app.add_flag("--json", o.json, "one JSON object per line, with the time of every part");
+  int status = kDone;
+  if (!parse(app, arguments, status)) return status;
+  if (!o.config.empty()) {
+    for (const char* option : {"--dim", "--mlp", "--layers", "--heads", "--kv-heads", "--vocab"}) {
+      if (app.count(option) > 0) {
+        fail(ErrorCode::kInvalidArgument, "{} has no effect with --model", option);
+      }
+    }
+    m = read_model_config(o.config);
+    if (app.count("--bits") == 0) o.bits = {m.latent.bits};
+  } else {
+    if (m.intermediate_size == 0) m.intermediate_size = m.hidden_size * 11 / 4 / 64 * 64;
+    m.head_dim = m.hidden_size / m.num_attention_heads;
+  }
+  m.max_position_embeddings = std::max(m.max_position_embeddings, o.request.context);
+  o.request.kernels = !o.aten;
+  if (!o.json) {
+    fmt::print("{}, {} threads, kernels {}, {}, bf16 products {}\n", kernels::cpu_model(),
+               kernels::thread_count(), o.aten ? "off" : kernels::active_isa(),
+               kernels::gemm_library(),
+               kernels::has_native_bf16() ? "in hardware" : "widened to fp32");
+    fmt::print("D={} F={} L={} N={} K={} V={} T={} B={}{}\n\n", m.hidden_size, m.intermediate_size,
+               m.num_hidden_layers, m.num_attention_heads, m.num_key_value_heads, m.vocab_size,
+               o.request.context, o.request.rows, o.request.recompute ? " recompute" : "");
+    fmt::print(
+        "| bits | precision | tokens/s | of plain | ms a step | GFLOPS | GEMM GFLOPS | of the "
+        "limit | peak memory |\n|---|---|---|---|---|---|---|---|---|\n");
+  }
+  std::vector<std::pair<TrainBenchRequest, TrainBenchResult>> results;
+  for (const std::string& precision : o.precisions) {
+    double plain = 0;
+    for (const int bits : o.bits) {
+      TrainBenchRequest request = o.request;
+      request.precision = precision;
+      request.model = m;
+      request.model.latent = {};
+      if (bits > 0) request.model.latent = {LatentKind::kBinary, bits, 0.5};
+      validate(request.model, "the benchmark's model");
+      const TrainBenchResult result = torch_plugin().bench_train(request);
+      results.emplace_back(request, result);
+      if (bits == 0) plain = result.tokens_per_second;
+      if (o.json) {
+        fmt::print("{}\n", to_text(to_json(request, result)));
+      } else {
+        fmt::print("| {} | {} | {:.0f} | {} | {:.0f} | {:.0f} | {:.0f} | {:.1f} % | {} |\n", bits,
+                   precision, result.tokens_per_second,
+                   plain > 0 ? fmt::format("{:.3f}", result.tokens_per_second / plain) : "–",
+                   1e3 * result.median_seconds,
+                   1e-9 * result.tokens_per_second * result.flops_per_token,
+                   1e-9 * result.gemm_rate, 100 * result.share_of_gemm_limit,
+                   byte_count(uint64_t(result.peak_bytes)));
+      }
+      std::fflush(stdout);
+    }
+  }
+  if (!o.json) {
+    for (const auto& [request, result] : results) print_parts(request, result);
+  }
+  return kDone;
+}
+
 }  // namespace
 
 int run_bench(const std::vector<std::string>& arguments) {
   constexpr const char* kUsage =
       "usage: freeformer bench WHAT [options]\n\n"
+      "  train       training steps, plain and Free: speed, share of the GEMM limit, memory, "
+      "parts\n"
       "  mapper      the binary mapper's backward pass beside a GEMM of the same size\n\n"
       "freeformer bench WHAT --help tells more.\n";
+  if (!arguments.empty() && arguments[0] == "train") {
+    return bench_train({arguments.begin() + 1, arguments.end()});
+  }
   if (!arguments.empty() && arguments[0] == "mapper") {
     return bench_mapper({arguments.begin() + 1, arguments.end()});
   }
@@ -210,7 +365,7 @@ int run_bench(const std::vector<std::string>& arguments) {
     fmt::print("{}", kUsage);
     return kDone;
   }
-  fail(ErrorCode::kInvalidArgument, "{}, expected: mapper",
+  fail(ErrorCode::kInvalidArgument, "{}, expected: train or mapper",
        arguments.empty() ? "nothing to measure" : "unknown benchmark '" + arguments[0] + "'");
 }
 

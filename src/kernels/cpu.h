@@ -12,8 +12,8 @@ namespace freeformer::kernels {
 std::vector<std::string> supported_isas();
 
 // The one the kernels run with. The first call reads FREEFORMER_CPU_ISA and throws
-// kInvalidArgument if this processor lacks it. GEMM and mapper make that call; vector_ops, which
-// they stand on, do not.
+// kInvalidArgument if this processor lacks it. Every kernel makes that call; vector_ops, which they
+// stand on, do not.
 const std::string& active_isa();
 
 // Forces one of supported_isas() from now on; for tests. Not while kernels run.

@@ -1,6 +1,7 @@
 // A row is read from memory once: the second loop over it finds it in the cache.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/rms_norm.cc"
+#include <hwy/cache_control.h>   // Prefetch
 #include <hwy/foreach_target.h>  // first, so that all that follows is seen per target
 #include <hwy/highway.h>
 

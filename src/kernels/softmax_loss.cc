@@ -1,6 +1,7 @@
 // Compiled once per instruction set by Highway: foreach_target includes this file again for each.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/softmax_loss.cc"
+#include <hwy/cache_control.h>   // Prefetch
 #include <hwy/foreach_target.h>  // first, so that all that follows is seen per target
 #include <hwy/highway.h>
 

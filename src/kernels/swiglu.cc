@@ -23,7 +23,7 @@ static void swiglu_range(const T* gate, const T* up, int64_t count, T* y) {
   const auto one = hn::Set(tag, 1.0f);
   for_each_vector(count, [&](int64_t i, auto part) HWY_ATTR {
     const auto g = load_widened(tag, gate + i, part);
-    const auto silu = hn::Mul(g, vector_reciprocal(tag, hn::Add(one, exp_of_negative(tag, g))));
+    const auto silu = hn::Div(g, hn::Add(one, exp_of_negative(tag, g)));
     store_narrowed(tag, hn::Mul(silu, load_widened(tag, up + i, part)), y + i, part);
   });
 }
@@ -39,7 +39,7 @@ static void swiglu_backward_range(const T* gate, const T* up, const T* dy, int64
     const auto g = load_widened(tag, gate + i, part);
     const auto u = load_widened(tag, up + i, part);
     const auto e = exp_of_negative(tag, g);
-    const auto sigmoid = vector_reciprocal(tag, hn::Add(one, e));
+    const auto sigmoid = hn::Div(one, hn::Add(one, e));
     const auto derivative = hn::MulAdd(g, hn::Mul(e, sigmoid), one);  // of g σ, over σ
     const auto scaled = hn::Mul(load_widened(tag, dy + i, part), sigmoid);
     store_narrowed(tag, hn::Mul(hn::Mul(scaled, u), derivative), dgate + i, part);

@@ -154,18 +154,6 @@ HWY_INLINE FloatVector vector_exp(Floats tag, FloatVector x) {
   return hn::Mul(p, hn::BitCast(tag, hn::ShiftLeft<23>(hn::BitCast(bits, shifted))));
 }
 
-// 1/x for normal x whose reciprocal is normal, too; relative error below 2e-7. AVX-512's division
-// takes as long as the rest of a sigmoid; its estimate has 14 bits, and one Newton step doubles
-// them.
-HWY_INLINE FloatVector vector_reciprocal(Floats tag, FloatVector x) {
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
-  const auto estimate = hn::ApproximateReciprocal(x);
-  return hn::Mul(estimate, hn::NegMulAdd(x, estimate, hn::Set(tag, 2.0f)));
-#else
-  return hn::Div(hn::Set(tag, 1.0f), x);
-#endif
-}
-
 }  // namespace freeformer::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

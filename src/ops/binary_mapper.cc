@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/shape.h"
 #include "kernels/mapper.h"
+#include "kernels/timing.h"
 
 namespace freeformer::ops {
 namespace {
@@ -126,6 +127,7 @@ class BinaryMapper : public torch::autograd::Function<BinaryMapper> {
  public:
   static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& bit_logits_BTZ,
                         const Tensor& codes_BT, const Tensor& table_CD) {
+    const kernels::TimedPart part("binary mapper");
     context->save_for_backward({bit_logits_BTZ, codes_BT, table_CD});
     return look_up(codes_BT.flatten(), table_CD.contiguous())
         .view({codes_BT.size(0), codes_BT.size(1), table_CD.size(1)});
@@ -137,6 +139,7 @@ class BinaryMapper : public torch::autograd::Function<BinaryMapper> {
     if (at::GradMode::is_enabled()) {
       fail(ErrorCode::kUnsupported, "the binary mapper has no second derivative (create_graph)");
     }
+    const kernels::TimedPart part("binary mapper backward");
     const auto saved = context->get_saved_variables();
     const Tensor &bit_logits_BTZ = saved[0], &codes_BT = saved[1], &table_CD = saved[2];
     const Tensor grad_MD = grads[0].flatten(0, 1).contiguous();

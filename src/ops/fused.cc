@@ -11,6 +11,7 @@
 #include "kernels/rope.h"
 #include "kernels/softmax_loss.h"
 #include "kernels/swiglu.h"
+#include "kernels/timing.h"
 
 namespace freeformer::ops {
 namespace {
@@ -24,6 +25,7 @@ void use_kernels(bool on) { kernels_on = on; }
 namespace fused {
 namespace {
 
+using kernels::TimedPart;
 using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
@@ -70,6 +72,7 @@ void multiply(const kernels::GemmShape& shape, const Tensor& a, const Tensor& b,
 
 struct Linear : Function<Linear> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight) {
+    const TimedPart part("linear");
     context->save_for_backward({x, weight});
     const int64_t out = weight.size(0), in = weight.size(1);
     std::vector<int64_t> sizes = x.sizes().vec();
@@ -81,6 +84,7 @@ struct Linear : Function<Linear> {
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
     refuse_second_derivative();
+    const TimedPart part("linear backward");
     const auto saved = context->get_saved_variables();
     const Tensor &x = saved[0], &weight = saved[1], dy = grads[0].contiguous();
     const int64_t out = weight.size(0), in = weight.size(1), M = x.numel() / in;
@@ -101,6 +105,7 @@ struct Linear : Function<Linear> {
 
 struct Embedding : Function<Embedding> {
   static Tensor forward(AutogradContext* context, const Tensor& index_BT, const Tensor& table) {
+    const TimedPart part("embedding");
     context->save_for_backward({index_BT});
     context->saved_data["rows"] = table.size(0);
     return at::embedding(table, index_BT);
@@ -108,6 +113,7 @@ struct Embedding : Function<Embedding> {
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
     refuse_second_derivative();
+    const TimedPart part("embedding backward");
     const Tensor index_BT = context->get_saved_variables()[0], grad = grads[0].contiguous();
     const int64_t rows = context->saved_data["rows"].toInt(), D = grad.size(-1);
     Tensor dtable = at::zeros({rows, D}, at::kFloat);
@@ -124,6 +130,7 @@ struct Embedding : Function<Embedding> {
 struct RmsNorm : Function<RmsNorm> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight_D,
                         double eps) {
+    const TimedPart part("norm");
     const int64_t D = x.size(-1), M = x.numel() / D;
     Tensor y = at::empty_like(x), inverse_rms_M = empty_float({M});
     with_type(x, [&]<typename T>(T) {
@@ -136,6 +143,7 @@ struct RmsNorm : Function<RmsNorm> {
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
     refuse_second_derivative();
+    const TimedPart part("norm backward");
     const auto saved = context->get_saved_variables();
     const Tensor &x = saved[0], &weight_D = saved[1], dy = grads[0].contiguous();
     const int64_t D = x.size(-1), M = x.numel() / D;
@@ -163,12 +171,14 @@ Tensor rotated(const Tensor& x_BTNH, const Tensor& cos, const Tensor& sin, bool 
 struct Rope : Function<Rope> {
   static Tensor forward(AutogradContext* context, const Tensor& x_BTNH, const Tensor& cos,
                         const Tensor& sin) {
+    const TimedPart part("rope");
     context->save_for_backward({cos, sin});
     return rotated(x_BTNH, cos, sin, /*inverse=*/false);
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
     refuse_second_derivative();
+    const TimedPart part("rope backward");
     const auto saved = context->get_saved_variables();
     return {rotated(grads[0].contiguous(), saved[0], saved[1], /*inverse=*/true), Tensor(),
             Tensor()};
@@ -177,6 +187,7 @@ struct Rope : Function<Rope> {
 
 struct SwiGlu : Function<SwiGlu> {
   static Tensor forward(AutogradContext* context, const Tensor& gate, const Tensor& up) {
+    const TimedPart part("swiglu");
     context->save_for_backward({gate, up});
     Tensor y = at::empty_like(gate);
     with_type(gate, [&]<typename T>(T) {
@@ -187,6 +198,7 @@ struct SwiGlu : Function<SwiGlu> {
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
     refuse_second_derivative();
+    const TimedPart part("swiglu backward");
     const auto saved = context->get_saved_variables();
     const Tensor &gate = saved[0], &up = saved[1], dy = grads[0].contiguous();
     Tensor dgate = at::empty_like(gate), dup = at::empty_like(up);
@@ -209,6 +221,7 @@ struct Attention : Function<Attention> {
   // documents_BT is empty where there is one document.
   static Tensor forward(AutogradContext* context, const Tensor& q_BTNH, const Tensor& k_BSKH,
                         const Tensor& v_BSKH, const Tensor& documents_BT, bool causal) {
+    const TimedPart part("attention");
     const kernels::AttentionShape shape = shape_of(q_BTNH, k_BSKH);
     Tensor out = at::empty_like(q_BTNH), lse = empty_float({shape.B, shape.N, shape.T});
     const auto ranges = ranges_of(shape, causal, documents_BT);
@@ -223,6 +236,7 @@ struct Attention : Function<Attention> {
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
     refuse_second_derivative();
+    const TimedPart part("attention backward");
     const auto saved = context->get_saved_variables();
     const Tensor &q = saved[0], &k = saved[1], &v = saved[2], &out = saved[4], &lse = saved[5];
     const Tensor dout = grads[0].contiguous();
@@ -300,6 +314,7 @@ ReadOut read_out(const Tensor& x_MD, const Tensor& weight_VD, const Tensor& targ
 struct LinearCrossEntropy : Function<LinearCrossEntropy> {
   static Tensor forward(AutogradContext* context, const Tensor& x_MD, const Tensor& weight_VD,
                         const Tensor& targets_M, bool differentiable) {
+    const TimedPart part("read-out with loss and gradients");
     const bool want_dx = differentiable && x_MD.requires_grad();
     const bool want_dweight = differentiable && weight_VD.requires_grad();
     const ReadOut result = read_out(x_MD, weight_VD, targets_M, Tensor(), want_dx, want_dweight);
@@ -312,6 +327,7 @@ struct LinearCrossEntropy : Function<LinearCrossEntropy> {
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
     refuse_second_derivative();
+    const TimedPart part("read-out backward");
     const auto saved = context->get_saved_variables();
     const Tensor &x_MD = saved[0], &weight_VD = saved[1], &targets_M = saved[2];
     const bool want_dx = context->needs_input_grad(0), want_dweight = context->needs_input_grad(1);

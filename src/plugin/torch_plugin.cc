@@ -2,6 +2,7 @@
 
 #include "model/golden.h"
 #include "model/torch_engine.h"
+#include "train/train_bench.h"
 #include "train/trainer.h"
 
 namespace freeformer {
@@ -13,6 +14,9 @@ class Plugin final : public TorchPlugin {
     return freeformer::run_golden(options);
   }
   TrainOutcome train(const TrainRequest& request) override { return freeformer::train(request); }
+  TrainBenchResult bench_train(const TrainBenchRequest& request) override {
+    return freeformer::bench_train(request);
+  }
   std::unique_ptr<Engine> open_engine(const std::string& folder, const std::string& device,
                                       const std::string& precision) override {
     return open_torch_engine(folder, device, precision);

@@ -1,9 +1,12 @@
 #include "train/optimizer.h"
 
 #include <cmath>
+#include <span>
 
 #include "core/error.h"
 #include "core/safetensors.h"
+#include "kernels/adamw.h"
+#include "kernels/timing.h"
 
 namespace freeformer {
 namespace {
@@ -77,6 +80,7 @@ AdamW::AdamW(FreeTransformer model, const OptimizerSettings& settings, at::Scala
 }
 
 void AdamW::accumulate() {
+  const kernels::TimedPart part("gradients to fp32");
   const torch::NoGradGuard no_grad;
   for (Slot& slot : slots_) {
     Tensor& gradient = slot.parameter.mutable_grad();
@@ -93,14 +97,51 @@ void AdamW::accumulate() {
 }
 
 double AdamW::gradient_norm() const {
+  const kernels::TimedPart part("gradient norm");
   const torch::NoGradGuard no_grad;
+  std::vector<Tensor> kept;
+  std::vector<std::span<const float>> on_cpu;
   double squares = 0;
   for (const Slot& slot : slots_) {
     Tensor values = slot.gradient;
     if (!slot.rows.empty()) values = coalesced(slot.rows)._values();
-    if (values.defined()) squares += std::pow(values.norm().item<double>(), 2);
+    if (!values.defined()) continue;
+    if (values.is_cpu()) {
+      kept.push_back(values.contiguous());
+      on_cpu.emplace_back(kept.back().data_ptr<float>(), size_t(kept.back().numel()));
+    } else {
+      squares += std::pow(values.norm().item<double>(), 2);
+    }
   }
-  return std::sqrt(squares);
+  return std::sqrt(squares + kernels::sum_of_squares(on_cpu));
+}
+
+// All of them in one pass over their memory.
+void AdamW::update_on_cpu(double learning_rate, double clip) {
+  std::vector<kernels::AdamWTensor> tensors;
+  for (Slot& slot : slots_) {
+    if (slot.by_rows || !slot.gradient.defined() || !slot.master.is_cpu()) continue;
+    slot.time.add_(1);
+    const auto t = double(slot.time.item<int64_t>());
+    slot.gradient = slot.gradient.contiguous();
+    tensors.push_back({.master = slot.master.data_ptr<float>(),
+                       .m = slot.m.data_ptr<float>(),
+                       .v = slot.v.data_ptr<float>(),
+                       .gradient = slot.gradient.data_ptr<float>(),
+                       .rounded = slot.rounded ? reinterpret_cast<BFloat16*>(
+                                                     slot.parameter.data_ptr<at::BFloat16>())
+                                               : nullptr,
+                       .count = slot.master.numel(),
+                       .learning_rate = float(learning_rate * slot.rate),
+                       .decay = float(slot.decays ? settings_.weight_decay : 0),
+                       .beta1 = float(settings_.beta1),
+                       .beta2 = float(settings_.beta2),
+                       .epsilon = float(settings_.epsilon),
+                       .correction1 = float(1 - std::pow(settings_.beta1, t)),
+                       .correction2 = float(1 - std::pow(settings_.beta2, t)),
+                       .gradient_scale = float(clip)});
+  }
+  kernels::adamw_update(tensors);
 }
 
 void AdamW::update_all(Slot& slot, double learning_rate, double clip) const {
@@ -135,15 +176,17 @@ void AdamW::update_rows(Slot& slot, double learning_rate, double clip) const {
 }
 
 void AdamW::step(double learning_rate, std::optional<double> norm) {
+  const kernels::TimedPart part("AdamW");
   const torch::NoGradGuard no_grad;
   double clip = 1.0;
   if (settings_.clip_norm > 0) {
     clip = std::min(1.0, settings_.clip_norm / (norm ? *norm : gradient_norm()));
   }
+  update_on_cpu(learning_rate, clip);
   for (Slot& slot : slots_) {
     if (slot.by_rows) {
       update_rows(slot, learning_rate * slot.rate, clip);
-    } else {
+    } else if (!slot.master.is_cpu()) {
       update_all(slot, learning_rate * slot.rate, clip);
     }
     slot.gradient.reset();

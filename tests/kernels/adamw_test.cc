@@ -80,7 +80,7 @@ TEST_P(AdamWKernel, MatchesTheReferenceForManyTensorsOfAnySize) {
 
 TEST_P(AdamWKernel, MatchesTheReferenceForTensorsOfSeveralPieces) {
   std::vector<State> states;
-  for (const int64_t count : {0, 16384, 3, 16387, 0, 33000, 0}) {
+  for (const int64_t count : {0, 16384, 3, 16387, 0}) {
     states.emplace_back(count, uint64_t(count));
   }
   expect_updates_match(states);
@@ -132,9 +132,10 @@ TEST_P(AdamWKernel, SumOfSquaresDoesNotOverflowWhereFloatsWould) {
 INSTANTIATE_TEST_SUITE_P(EveryIsa, AdamWKernel, testing::ValuesIn(supported_isas()), isa_name);
 
 TEST(AdamWKernel, IsTheSameForAnyNumberOfThreads) {
-  expect_same_for_any_thread_count([] {
-    std::vector<State> states;
-    for (const int64_t count : {40001, 5, 17000}) states.emplace_back(count, uint64_t(count));
+  std::vector<State> before;
+  for (const int64_t count : {33001, 5, 17000}) before.emplace_back(count, uint64_t(count));
+  expect_same_for_any_thread_count([&] {
+    std::vector<State> states = before;
     std::vector<AdamWTensor> tensors;
     std::vector<std::span<const float>> gradients;
     for (State& state : states) {

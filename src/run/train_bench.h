@@ -1,0 +1,40 @@
+// How fast a model trains, measured: what is asked for, and what came of it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/model_config.h"
+
+namespace freeformer {
+
+struct TrainBenchRequest {
+  ModelConfig model;
+  int64_t context = 512;  // T
+  int64_t rows = 8;       // B, of one step
+  std::string precision = "bf16";
+  std::string device = "cpu";
+  bool kernels = true;
+  bool recompute = false;
+  int repeats = 5;  // steps measured, after two to warm up
+};
+
+struct TrainBenchPart {
+  std::string name;
+  double seconds = 0;  // of one step
+  int64_t calls = 0;
+};
+
+struct TrainBenchResult {
+  std::vector<double> step_seconds;
+  double median_seconds = 0;
+  double tokens_per_second = 0;
+  double flops_per_token = 0;         // flops.h
+  double gemm_rate = 0;               // operations a second; the best between the steps
+  double share_of_gemm_limit = 0;     // tokens_per_second · flops_per_token / gemm_rate
+  int64_t peak_bytes = 0;             // of the process, while it trained
+  std::vector<TrainBenchPart> parts;  // longest first; "other" is what no part accounts for
+};
+
+}  // namespace freeformer

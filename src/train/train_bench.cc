@@ -1,0 +1,129 @@
+#include "train/train_bench.h"
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <numeric>
+
+#include "core/philox.h"
+#include "data/shuffle.h"
+#include "kernels/timing.h"
+#include "model/weights.h"
+#include "ops/binary_mapper.h"
+#include "ops/layers.h"
+#include "ops/torch_runtime.h"
+#include "run/flops.h"
+#include "train/batches.h"
+#include "train/optimizer.h"
+
+namespace freeformer {
+namespace {
+
+constexpr int kWarmUpSteps = 2;
+constexpr uint64_t kSeed = 1;
+
+// Linux forgets a process's peak when asked to.
+void reset_peak_memory() { std::ofstream("/proc/self/clear_refs") << "5"; }
+
+int64_t peak_memory() {
+  std::ifstream status("/proc/self/status");
+  std::string word;
+  int64_t kilobytes = 0;
+  while (status >> word) {
+    if (word == "VmHWM:") status >> kilobytes;
+  }
+  return kilobytes * 1024;
+}
+
+std::vector<Row> random_rows(const TrainBenchRequest& request, int step) {
+  const RandomSource random(kSeed, RandomStream::kData);
+  std::vector<Row> rows(size_t(request.rows));
+  for (int64_t b = 0; b < request.rows; ++b) {
+    for (int64_t t = 0; t <= request.context; ++t) {
+      const uint32_t bits = random.block(uint64_t(step * request.rows + b), uint32_t(t), 0)[0];
+      rows[size_t(b)].tokens.push_back(
+          int32_t(scale_bits(bits, uint32_t(request.model.vocab_size))));
+    }
+  }
+  return rows;
+}
+
+// One optimiser step, as the trainer does it.
+void step(FreeTransformer& model, AdamW& optimizer, const TrainBenchRequest& request, int index,
+          torch::Device device) {
+  std::optional<kernels::TimedPart> data("data");
+  const TrainingBatch batch = make_batch(random_rows(request, index), device);
+  LatentSource source;
+  if (request.model.latent.present()) {
+    std::vector<uint64_t> sequences(size_t(request.rows));
+    std::iota(sequences.begin(), sequences.end(), uint64_t(index * request.rows));
+    source = LatentSource::posterior(
+        ops::latent_uniforms(kSeed, sequences, 0, request.context, request.model.latent.bits)
+            .to(device));
+  }
+  data.reset();
+  model->loss(batch.batch, batch.targets_BT, source).total.backward();
+  optimizer.accumulate();
+  optimizer.step(1e-4, optimizer.gradient_norm());
+}
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + ptrdiff_t(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
+std::vector<TrainBenchPart> parts_of(const kernels::PartTimes& times, double seconds, int steps) {
+  std::vector<TrainBenchPart> parts;
+  double named = 0;
+  for (const auto& [name, time] : times) {
+    parts.push_back({name, time.seconds / steps, time.calls / steps});
+    named += time.seconds / steps;
+  }
+  parts.push_back({"other", std::max(0.0, seconds - named), 1});
+  std::sort(parts.begin(), parts.end(),
+            [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
+  return parts;
+}
+
+}  // namespace
+
+TrainBenchResult bench_train(const TrainBenchRequest& request) {
+  ops::prepare_torch();
+  ops::use_kernels(request.kernels);
+  const torch::Device device = ops::parse_device(request.device);
+  reset_peak_memory();
+  FreeTransformer model(request.model);
+  initialize(model, kSeed, TableInit::kRandom);
+  model->to(device);
+  model->set_recompute(request.recompute);
+  const at::ScalarType dtype = request.precision == "bf16" ? at::kBFloat16 : at::kFloat;
+  AdamW optimizer(model, OptimizerSettings(), dtype);
+
+  TrainBenchResult result;
+  kernels::PartTimes times;
+  for (int i = 0; i < kWarmUpSteps + request.repeats; ++i) {
+    const bool counts = i >= kWarmUpSteps;
+    if (i == kWarmUpSteps) kernels::start_timing();
+    const auto start = std::chrono::steady_clock::now();
+    step(model, optimizer, request, i, device);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    if (counts) result.step_seconds.push_back(seconds.count());
+    if (i + 1 == kWarmUpSteps + request.repeats) times = kernels::stop_timing();
+    // Between the steps, so that both see the same machine; the best, since a limit is one.
+    if (counts) {
+      result.gemm_rate = std::max(result.gemm_rate, ops::measure_gemm_rate(dtype, device));
+    }
+  }
+  ops::use_kernels(true);
+  result.median_seconds = median(result.step_seconds);
+  result.tokens_per_second = double(request.rows * request.context) / result.median_seconds;
+  result.flops_per_token = training_flops_per_token(request.model, request.context);
+  result.share_of_gemm_limit = result.tokens_per_second * result.flops_per_token / result.gemm_rate;
+  result.peak_bytes = peak_memory();
+  const double mean = std::accumulate(result.step_seconds.begin(), result.step_seconds.end(), 0.0) /
+                      double(request.repeats);
+  result.parts = parts_of(times, mean, request.repeats);
+  return result;
+}
+
+}  // namespace freeformer
