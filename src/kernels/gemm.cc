@@ -1,26 +1,20 @@
-// The only file that knows oneDNN. Its C++ API changed between 2.x (Debian 12) and 3.x: the
-// difference is in make_matmul.
+// The only file that knows oneDNN, which multiplies bf16 where the processor does. Its C++ API
+// changed between 2.x (Debian 12) and 3.x: the difference is in make_matmul.
 #include "kernels/gemm.h"
 
-#include <algorithm>
 #include <cstring>
 #include <map>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <vector>
 
 #include "core/error.h"
+#include "kernels/blocked_gemm.h"
 #include "kernels/cpu.h"
-#include "kernels/parallel.h"
-#include "kernels/vector_ops.h"
-#include "kernels/workspace.h"
 
 namespace freeformer::kernels {
 namespace {
 
 using dnnl::memory;
-
-// Rows of C that one task makes: enough to pay for packing B, few enough to share among threads.
-constexpr int64_t kTileRows = 256;
 
 const dnnl::engine& cpu_engine() {
   static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
@@ -111,54 +105,12 @@ const GemmTile& cached_tile(const GemmTileShape& shape) {
   return tiles.emplace(shape, GemmTile(shape)).first->second;
 }
 
-template <typename T>
-constexpr GemmType type_of() {
-  return sizeof(T) == 2 ? GemmType::kBF16 : GemmType::kF32;
-}
-
-// Rows (of a transposed A: columns) and columns of C that one task makes.
-struct Tiling {
-  explicit Tiling(const GemmShape& s) {
-    // A wide and low C is cut by columns.
-    by_rows = s.M >= s.N || s.M > kTileRows;
-    size = std::min(kTileRows, by_rows ? s.M : s.N);
-    count = ((by_rows ? s.M : s.N) + size - 1) / size;
-  }
-  bool by_rows;
-  int64_t size, count;
-};
-
-template <typename In, typename Out>
-void multiply(const GemmShape& s, const In* a, const In* b, Out* c) {
-  const Tiling tiling(s);
-  const int64_t lda = s.transpose_a ? s.M : s.K, ldb = s.transpose_b ? s.K : s.N;
-  parallel_tasks(tiling.count, [&](int64_t task) {
-    const int64_t begin = task * tiling.size;
-    GemmTileShape tile{
-        s.M, s.N, s.K, s.transpose_a, s.transpose_b, s.accumulate, type_of<In>(), type_of<Out>(),
-        lda, ldb, s.N};
-    if (tiling.by_rows) {
-      tile.M = std::min(tiling.size, s.M - begin);
-      cached_tile(tile).run(a + begin * (s.transpose_a ? 1 : lda), b, c + begin * s.N);
-    } else {
-      tile.N = std::min(tiling.size, s.N - begin);
-      cached_tile(tile).run(a, b + begin * (s.transpose_b ? ldb : 1), c + begin);
-    }
-  });
-}
-
-// A matrix in fp32.
-const float* widened(const BFloat16* from, int64_t count, Workspace& workspace) {
-  float* to = workspace.floats(count);
-  constexpr int64_t kPiece = 16384;
-  parallel_for(count, kPiece,
-               [&](int64_t begin, int64_t end) { widen(from + begin, end - begin, to + begin); });
-  return to;
-}
-
-void multiply_widened(const GemmShape& s, const BFloat16* a, const BFloat16* b, float* c) {
-  Workspace workspace;
-  multiply(s, widened(a, s.M * s.K, workspace), widened(b, s.K * s.N, workspace), c);
+// The whole product at once: oneDNN divides it among the threads, and its sums may depend on how.
+template <typename Out>
+void multiply_natively(const GemmShape& s, const BFloat16* a, const BFloat16* b, Out* c) {
+  cached_tile({s.M, s.N, s.K, s.transpose_a, s.transpose_b, s.accumulate, GemmType::kBF16,
+               std::is_same_v<Out, float> ? GemmType::kF32 : GemmType::kBF16})
+      .run(a, b, c);
 }
 
 void check(const GemmShape& s) {
@@ -179,16 +131,16 @@ bool is_empty(const GemmShape& s, T* c) {
 
 void gemm(const GemmShape& shape, const float* a, const float* b, float* c) {
   check(shape);
-  if (!is_empty(shape, c)) multiply(shape, a, b, c);
+  if (!is_empty(shape, c)) blocked_gemm(shape, a, b, c);
 }
 
 void gemm(const GemmShape& shape, const BFloat16* a, const BFloat16* b, float* c) {
   check(shape);
   if (is_empty(shape, c)) return;
   if (has_native_bf16()) {
-    multiply(shape, a, b, c);
+    multiply_natively(shape, a, b, c);
   } else {
-    multiply_widened(shape, a, b, c);
+    blocked_gemm(shape, a, b, c);
   }
 }
 
@@ -196,20 +148,10 @@ void gemm(const GemmShape& shape, const BFloat16* a, const BFloat16* b, BFloat16
   check(shape);
   if (is_empty(shape, c)) return;
   if (has_native_bf16()) {
-    multiply(shape, a, b, c);
-    return;
+    multiply_natively(shape, a, b, c);
+  } else {
+    blocked_gemm(shape, a, b, c);
   }
-  const int64_t count = shape.M * shape.N;
-  Workspace workspace;
-  float* wide = workspace.floats(count);
-  constexpr int64_t kPiece = 16384;
-  if (shape.accumulate) {
-    parallel_for(count, kPiece,
-                 [&](int64_t begin, int64_t end) { widen(c + begin, end - begin, wide + begin); });
-  }
-  multiply_widened(shape, a, b, wide);
-  parallel_for(count, kPiece,
-               [&](int64_t begin, int64_t end) { narrow(wide + begin, end - begin, c + begin); });
 }
 
 void limit_gemm_isa(const std::string& isa) {

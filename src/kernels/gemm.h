@@ -1,4 +1,4 @@
-// Matrix products through oneDNN, on raw pointers. Accumulates in fp32.
+// Matrix products on raw pointers, accumulated in fp32.
 #pragma once
 
 #include <compare>
@@ -18,16 +18,16 @@ struct GemmShape {
   bool accumulate = false;   // C += A·B
 };
 
-// Splits C into tiles that do not depend on the number of threads, so neither does the result.
-// bf16 runs natively where the processor multiplies it (has_native_bf16), else widened: the sums
-// are fp32's in both.
+// fp32 is our own (blocked_gemm.h): its tiles do not depend on the number of threads, so neither
+// does the result. So is bf16, unless the processor multiplies it (has_native_bf16): then oneDNN
+// does.
 void gemm(const GemmShape& shape, const float* a, const float* b, float* c);
 void gemm(const GemmShape& shape, const BFloat16* a, const BFloat16* b, float* c);
 void gemm(const GemmShape& shape, const BFloat16* a, const BFloat16* b, BFloat16* c);
 
 enum class GemmType { kF32, kBF16 };
 
-// One product of oneDNN itself, made once and run many times. One object serves one thread; called
+// One product of oneDNN's, made once and run many times. One object serves one thread; called
 // inside a parallel region it runs on the calling thread alone.
 struct GemmTileShape {
   int64_t M = 0, N = 0, K = 0;

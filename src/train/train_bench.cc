@@ -103,16 +103,19 @@ TrainBenchResult bench_train(const TrainBenchRequest& request) {
   kernels::PartTimes times;
   for (int i = 0; i < kWarmUpSteps + request.repeats; ++i) {
     const bool counts = i >= kWarmUpSteps;
-    if (i == kWarmUpSteps) kernels::start_timing();
+    kernels::start_timing();
     const auto start = std::chrono::steady_clock::now();
     step(model, optimizer, request, i, device);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    if (counts) result.step_seconds.push_back(seconds.count());
-    if (i + 1 == kWarmUpSteps + request.repeats) times = kernels::stop_timing();
-    // Between the steps, so that both see the same machine; the best, since a limit is one.
-    if (counts) {
-      result.gemm_rate = std::max(result.gemm_rate, ops::measure_gemm_rate(dtype, device));
+    const kernels::PartTimes parts = kernels::stop_timing();
+    if (!counts) continue;
+    result.step_seconds.push_back(seconds.count());
+    for (const auto& [name, time] : parts) {
+      times[name].seconds += time.seconds;
+      times[name].calls += time.calls;
     }
+    // Between the steps, so that both see the same machine; the best, since a limit is one.
+    result.gemm_rate = std::max(result.gemm_rate, ops::measure_gemm_rate(dtype, device));
   }
   ops::use_kernels(true);
   result.median_seconds = median(result.step_seconds);
