@@ -65,21 +65,31 @@ static void multiply_panels(const TileProduct& p) {
   }
 }
 
-// A row of a transposed A into its groups: element i to group i/6, place i%6.
+// `depth` rows of a transposed A, `stride` apart, as groups [count / 6, ·, 6] that begin
+// `group_stride` apart. Group by group, so that what is written is contiguous.
 template <typename T>
-HWY_INLINE void scatter_groups(const T* from, int64_t count, float* to, int64_t group_stride) {
+HWY_INLINE void gather_groups(const T* from, int64_t stride, int64_t depth, int64_t count,
+                              float* to, int64_t group_stride) {
   int64_t i = 0;
   for (; i + kGroup <= count; i += kGroup, to += group_stride) {
-    for (int64_t r = 0; r < kGroup; ++r) to[r] = to_float(from[i + r]);
+    const T* row = from + i;
+    for (int64_t k = 0; k < depth; ++k, row += stride) {
+      for (int64_t r = 0; r < kGroup; ++r) to[k * kGroup + r] = to_float(row[r]);
+    }
   }
-  for (int64_t r = 0; i < count; ++i, ++r) to[r] = to_float(from[i]);
+  for (int64_t k = 0; k < depth; ++k) {
+    for (int64_t r = 0; i + r < count; ++r) {
+      to[k * kGroup + r] = to_float(from[k * stride + i + r]);
+    }
+  }
 }
-static void scatter_groups_f32(const float* from, int64_t count, float* to, int64_t group_stride) {
-  scatter_groups(from, count, to, group_stride);
+static void gather_groups_f32(const float* from, int64_t stride, int64_t depth, int64_t count,
+                              float* to, int64_t group_stride) {
+  gather_groups(from, stride, depth, count, to, group_stride);
 }
-static void scatter_groups_bf16(const BFloat16* from, int64_t count, float* to,
-                                int64_t group_stride) {
-  scatter_groups(from, count, to, group_stride);
+static void gather_groups_bf16(const BFloat16* from, int64_t stride, int64_t depth, int64_t count,
+                               float* to, int64_t group_stride) {
+  gather_groups(from, stride, depth, count, to, group_stride);
 }
 
 // Rows of `columns` elements, widened.
@@ -150,8 +160,8 @@ namespace {
 using namespace gemm_detail;
 
 HWY_EXPORT(multiply_panels);
-HWY_EXPORT(scatter_groups_f32);
-HWY_EXPORT(scatter_groups_bf16);
+HWY_EXPORT(gather_groups_f32);
+HWY_EXPORT(gather_groups_bf16);
 HWY_EXPORT(copy_rows_f32);
 HWY_EXPORT(copy_rows_bf16);
 HWY_EXPORT(transpose_rows_f32);
@@ -165,11 +175,13 @@ void copy_rows(const BFloat16* from, int64_t from_stride, int64_t rows, int64_t 
                int64_t to_stride) {
   HWY_DYNAMIC_DISPATCH(copy_rows_bf16)(from, from_stride, rows, columns, to, to_stride);
 }
-void scatter_groups(const float* from, int64_t count, float* to, int64_t group_stride) {
-  HWY_DYNAMIC_DISPATCH(scatter_groups_f32)(from, count, to, group_stride);
+void gather_groups(const float* from, int64_t stride, int64_t depth, int64_t count, float* to,
+                   int64_t group_stride) {
+  HWY_DYNAMIC_DISPATCH(gather_groups_f32)(from, stride, depth, count, to, group_stride);
 }
-void scatter_groups(const BFloat16* from, int64_t count, float* to, int64_t group_stride) {
-  HWY_DYNAMIC_DISPATCH(scatter_groups_bf16)(from, count, to, group_stride);
+void gather_groups(const BFloat16* from, int64_t stride, int64_t depth, int64_t count, float* to,
+                   int64_t group_stride) {
+  HWY_DYNAMIC_DISPATCH(gather_groups_bf16)(from, stride, depth, count, to, group_stride);
 }
 void transpose_rows(const float* from, int64_t from_stride, int64_t rows, int64_t K, float* to,
                     int64_t to_stride) {
@@ -200,15 +212,14 @@ void pack_panels(const GemmShape& s, const In* b, int64_t first, int64_t depth, 
   });
 }
 
-// Rows K of a transposed A [K, M] from `first` on, as [M / 6, depth, 6]: each row is read from end
-// to end, as memory likes it.
+// Rows K of a transposed A [K, M] from `first` on, as [M / 6, depth, 6].
 template <typename In>
 void pack_groups(const GemmShape& s, const In* a, int64_t first, int64_t depth, float* to) {
-  constexpr int64_t kPiece = 16;  // of K
+  constexpr int64_t kPiece = 32;  // of K: as many rows are read side by side
   parallel_tasks((depth + kPiece - 1) / kPiece, [&](int64_t task) {
-    for (int64_t k = task * kPiece; k < std::min(depth, (task + 1) * kPiece); ++k) {
-      scatter_groups(a + (first + k) * s.M, s.M, to + k * kGroup, depth * kGroup);
-    }
+    const int64_t k = task * kPiece;
+    gather_groups(a + (first + k) * s.M, s.M, std::min(kPiece, depth - k), s.M, to + k * kGroup,
+                  depth * kGroup);
   });
 }
 
@@ -240,6 +251,13 @@ struct Stretch {
   bool accumulate;
   Out* c;
 
+  // Rows of fp32 are read in place, unless they are pages apart: then they would compete for the
+  // same few lines of the cache.
+  bool copies_rows() const {
+    constexpr int64_t kPageFloats = 1024;
+    return !s.transpose_a && (!std::is_same_v<In, float> || s.K % kPageFloats == 0);
+  }
+
   void tile(int64_t task) const {
     const int64_t row = task % tiles.row_count(s) * tiles.rows;
     const int64_t column = task / tiles.row_count(s) * tiles.columns;
@@ -259,7 +277,7 @@ struct Stretch {
       product.c_row = columns;
       if (accumulate) copy_rows(out, s.N, rows, columns, product.c, columns);
     }
-    float* block = own.floats(std::is_same_v<In, float> ? 0 : rows * kDepth);
+    float* block = own.floats(copies_rows() ? rows * kDepth : 0);
     for (int64_t k = 0; k < depth; k += kDepth) {
       product.K = std::min(kDepth, depth - k);
       product.panels = panels + column * depth + k * kPanel;
@@ -269,8 +287,8 @@ struct Stretch {
         product.a_group = depth * kGroup;
         product.a_row = 1;
         product.a_column = kGroup;
-      } else if constexpr (std::is_same_v<In, float>) {
-        product.a = a + row * s.K + first + k;
+      } else if (!copies_rows()) {
+        product.a = reinterpret_cast<const float*>(a) + row * s.K + first + k;
         product.a_group = kGroup * s.K;
         product.a_row = s.K;
         product.a_column = 1;

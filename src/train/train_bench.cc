@@ -9,6 +9,7 @@
 #include "data/shuffle.h"
 #include "kernels/timing.h"
 #include "model/weights.h"
+#include "ops/arena.h"
 #include "ops/binary_mapper.h"
 #include "ops/layers.h"
 #include "ops/torch_runtime.h"
@@ -89,6 +90,7 @@ std::vector<TrainBenchPart> parts_of(const kernels::PartTimes& times, double sec
 
 TrainBenchResult bench_train(const TrainBenchRequest& request) {
   ops::prepare_torch();
+  if (request.device == "cpu" && request.kernels) ops::use_arena();
   ops::use_kernels(request.kernels);
   const torch::Device device = ops::parse_device(request.device);
   reset_peak_memory();
