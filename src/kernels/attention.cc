@@ -18,8 +18,8 @@
 #define FREEFORMER_KERNELS_ATTENTION_ONCE
 namespace freeformer::kernels::attention_detail {
 
-constexpr int64_t kQueries = 96;  // rows of a block of scores
-constexpr int64_t kKeys = 128;    // its columns
+constexpr int64_t kQueries = 48;  // rows of a block of scores
+constexpr int64_t kKeys = 256;    // its columns
 constexpr int64_t kPad = 16;      // heads are padded to the widest vector
 
 // One head of one sequence, packed: blocks of kKeys keys, the last padded with zeros.
@@ -121,15 +121,15 @@ static void forward_block(const ForwardBlock& f) {
         total = hn::Add(total, p);
       }
       const float block_sum = hn::GetLane(hn::SumOfLanes(tag, total));
-      if (now > maximum[r]) {
+      if (now > maximum[r] && sum[r] > 0) {
         const float correction = std::exp(maximum[r] - now);
         sum[r] *= correction;
         const auto factor = hn::Set(tag, correction);
         for (int64_t h = 0; h < P; h += lanes) {
           hn::StoreU(hn::Mul(hn::LoadU(tag, f.out + r * P + h), factor), tag, f.out + r * P + h);
         }
-        maximum[r] = now;
       }
+      maximum[r] = now;
       sum[r] += block_sum;
     }
     multiply(f.scores, kKeys, 1, f.head.values_SH + first * P, P, f.out, P, f.count, P, columns,
@@ -171,10 +171,17 @@ static void backward_head(const BackwardHead& b) {
     const int64_t keys = std::min<int64_t>(kKeys, b.S - first);
     float *dk = b.dk_SP + first * P, *dv = b.dv_SP + first * P;
     bool visited = false;
-    for (int64_t query = 0; query < b.T; query += kQueries) {
-      const int64_t count = std::min(kQueries, b.T - query);
+    for (int64_t block = 0; block < b.T; block += kQueries) {
+      int64_t query = block, end = std::min(block + kQueries, b.T);
+      // Queries at either end that see none of these keys.
+      const auto sees = [&](const KeyRange& range) {
+        return range.end > first && range.begin < first + keys;
+      };
+      while (query < end && !sees(b.ranges_T[query])) ++query;
+      while (end > query && !sees(b.ranges_T[end - 1])) --end;
+      if (query == end) continue;
+      const int64_t count = end - query;
       const KeyRange all = hull(b.ranges_T + query, count);
-      if (all.end <= first || all.begin >= first + keys) continue;
       const int64_t columns = padded(std::min<int64_t>(keys, all.end - first));
       const float *q = b.q_TP + query * P, *dout = b.dout_TP + query * P;
       multiply(q, P, 1, b.head.transposed_keys + first * P, kKeys, b.p, kKeys, count, columns, P,
@@ -197,6 +204,17 @@ static void backward_head(const BackwardHead& b) {
       std::memset(dk, 0, size_t(kKeys * P) * sizeof(float));
       std::memset(dv, 0, size_t(kKeys * P) * sizeof(float));
     }
+  }
+}
+
+// dot[t] = Σ_h a[t, h] b[t, h]
+static void dot_rows(const float* a_TP, const float* b_TP, int64_t T, int64_t P, float* dot_T) {
+  const Floats tag;
+  for (int64_t t = 0; t < T; ++t) {
+    const float *a = a_TP + t * P, *b = b_TP + t * P;
+    dot_T[t] = sum_of_vectors(P, [&](int64_t i, auto part) HWY_ATTR {
+      return hn::Mul(load_widened(tag, a + i, part), load_widened(tag, b + i, part));
+    });
   }
 }
 
@@ -255,6 +273,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 #include "kernels/cpu.h"
 #include "kernels/parallel.h"
+#include "kernels/vector_ops.h"
 #include "kernels/workspace.h"
 
 namespace freeformer::kernels {
@@ -264,6 +283,7 @@ using namespace attention_detail;
 
 HWY_EXPORT(forward_block);
 HWY_EXPORT(backward_head);
+HWY_EXPORT(dot_rows);
 HWY_EXPORT(pack_rows_f32);
 HWY_EXPORT(pack_rows_bf16);
 HWY_EXPORT(unpack_rows_f32);
@@ -413,11 +433,7 @@ void attention_backward(const AttentionShape& shape, const KeyRange* ranges_BT, 
     float* dot = own.floats(Tp);
     pack_rows(out_BTNH + at, N * H, Tp, H, P, 1.0f, q);  // only for the dot product
     pack_rows(dout_BTNH + at, N * H, Tp, H, P, 1.0f, dout);
-    for (int64_t t = 0; t < Tp; ++t) {
-      float sum = 0;
-      for (int64_t h = 0; h < P; ++h) sum += q[t * P + h] * dout[t * P + h];
-      dot[t] = sum;
-    }
+    HWY_DYNAMIC_DISPATCH(dot_rows)(q, dout, Tp, P, dot);
     pack_rows(q_BTNH + at, N * H, Tp, H, P, scale, q);
     HWY_DYNAMIC_DISPATCH(backward_head)
     ({packed.head(b, n), P, Tp, S, ranges_BT + b * Tp, q, dout, lse_BNT + task * Tp, dot,
@@ -430,8 +446,7 @@ void attention_backward(const AttentionShape& shape, const KeyRange* ranges_BT, 
     const int64_t head = task / 2, b = head / K, k = head % K;
     float* sum = (task % 2 == 0 ? dk : dv) + head * G * size;
     for (int64_t g = 1; g < G; ++g) {
-      const float* more = sum + g * size;
-      for (int64_t i = 0; i < S * P; ++i) sum[i] += more[i];
+      accumulate(sum + g * size, S * P, sum);
     }
     unpack_rows(sum, P, 1.0f, S, H, (task % 2 == 0 ? dk_BSKH : dv_BSKH) + (b * S * K + k) * H,
                 K * H);

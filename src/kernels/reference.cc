@@ -106,6 +106,88 @@ Vector rope(const Vector& x_BTNH, const Vector& cos, const Vector& sin, int64_t 
   return y_BTNH;
 }
 
+namespace {
+
+// Calls body(offset of the query, offset of the key, probability) for every query and every key
+// that it sees; before that row(index, log Σ exp) for the query.
+template <typename Row, typename Body>
+void for_each_seen_pair(const AttentionShape& shape, bool causal,
+                        const std::vector<int64_t>& documents_BS, const Vector& q_BTNH,
+                        const Vector& k_BSKH, const Row& row, const Body& body) {
+  const auto [B, T, S, N, K, H] = shape;
+  for (int64_t b = 0; b < B; ++b) {
+    for (int64_t n = 0; n < N; ++n) {
+      for (int64_t t = 0; t < T; ++t) {
+        const int64_t position = S - T + t, query = ((b * T + t) * N + n) * H;
+        std::vector<int64_t> keys;
+        Vector scores;
+        for (int64_t s = 0; s < S; ++s) {
+          if (causal && s > position) continue;
+          if (!documents_BS.empty() &&
+              documents_BS[size_t(b * S + s)] != documents_BS[size_t(b * S + position)]) {
+            continue;
+          }
+          keys.push_back(((b * S + s) * K + n * K / N) * H);
+          double score = 0.0;
+          for (int64_t h = 0; h < H; ++h) {
+            score += q_BTNH[size_t(query + h)] * k_BSKH[size_t(keys.back() + h)];
+          }
+          scores.push_back(score / std::sqrt(double(H)));
+        }
+        const double largest = *std::max_element(scores.begin(), scores.end());
+        double sum = 0.0;
+        for (const double score : scores) sum += std::exp(score - largest);
+        const double lse = largest + std::log(sum);
+        row((b * N + n) * T + t, lse);
+        for (size_t i = 0; i < keys.size(); ++i) body(query, keys[i], std::exp(scores[i] - lse));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+Attention attention(const AttentionShape& shape, bool causal,
+                    const std::vector<int64_t>& documents_BS, const Vector& q_BTNH,
+                    const Vector& k_BSKH, const Vector& v_BSKH) {
+  Attention result{Vector(q_BTNH.size(), 0.0), Vector(size_t(shape.B * shape.N * shape.T))};
+  for_each_seen_pair(
+      shape, causal, documents_BS, q_BTNH, k_BSKH,
+      [&](int64_t row, double lse) { result.lse_BNT[size_t(row)] = lse; },
+      [&](int64_t query, int64_t key, double p) {
+        for (int64_t h = 0; h < shape.H; ++h) {
+          result.out_BTNH[size_t(query + h)] += p * v_BSKH[size_t(key + h)];
+        }
+      });
+  return result;
+}
+
+AttentionGradients attention_backward(const AttentionShape& shape, bool causal,
+                                      const std::vector<int64_t>& documents_BS,
+                                      const Vector& q_BTNH, const Vector& k_BSKH,
+                                      const Vector& v_BSKH, const Vector& out_BTNH,
+                                      const Vector& dout_BTNH) {
+  AttentionGradients result{Vector(q_BTNH.size(), 0.0), Vector(k_BSKH.size(), 0.0),
+                            Vector(v_BSKH.size(), 0.0)};
+  const double scale = 1.0 / std::sqrt(double(shape.H));
+  for_each_seen_pair(
+      shape, causal, documents_BS, q_BTNH, k_BSKH, [](int64_t, double) {},
+      [&](int64_t query, int64_t key, double p) {
+        double dp = 0.0, dot = 0.0;
+        for (int64_t h = 0; h < shape.H; ++h) {
+          dp += dout_BTNH[size_t(query + h)] * v_BSKH[size_t(key + h)];
+          dot += dout_BTNH[size_t(query + h)] * out_BTNH[size_t(query + h)];
+        }
+        const double ds = p * (dp - dot) * scale;
+        for (int64_t h = 0; h < shape.H; ++h) {
+          result.dq_BTNH[size_t(query + h)] += ds * k_BSKH[size_t(key + h)];
+          result.dk_BSKH[size_t(key + h)] += ds * q_BTNH[size_t(query + h)];
+          result.dv_BSKH[size_t(key + h)] += p * dout_BTNH[size_t(query + h)];
+        }
+      });
+  return result;
+}
+
 Vector swiglu(const Vector& gate, const Vector& up) {
   Vector y(gate.size());
   for (size_t i = 0; i < y.size(); ++i) y[i] = gate[i] / (1.0 + std::exp(-gate[i])) * up[i];

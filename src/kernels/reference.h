@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/attention.h"
+
 namespace freeformer::kernels::reference {
 
 using Vector = std::vector<double>;
@@ -34,6 +36,24 @@ RmsNormGradients rms_norm_backward(const Vector& x_MD, const Vector& weight_D, c
 // x [B, T, N, H]; cos and sin [rows_of_table, T, H/2].
 Vector rope(const Vector& x_BTNH, const Vector& cos, const Vector& sin, int64_t B, int64_t T,
             int64_t N, int64_t H, int64_t rows_of_table, bool inverse);
+
+// Documents [B, S], or none. Who sees whom is asked of every pair.
+struct Attention {
+  Vector out_BTNH, lse_BNT;
+};
+Attention attention(const AttentionShape& shape, bool causal,
+                    const std::vector<int64_t>& documents_BS, const Vector& q_BTNH,
+                    const Vector& k_BSKH, const Vector& v_BSKH);
+
+// `out` as the kernel is given it: rounded, in bf16.
+struct AttentionGradients {
+  Vector dq_BTNH, dk_BSKH, dv_BSKH;
+};
+AttentionGradients attention_backward(const AttentionShape& shape, bool causal,
+                                      const std::vector<int64_t>& documents_BS,
+                                      const Vector& q_BTNH, const Vector& k_BSKH,
+                                      const Vector& v_BSKH, const Vector& out_BTNH,
+                                      const Vector& dout_BTNH);
 
 Vector swiglu(const Vector& gate, const Vector& up);
 

@@ -35,7 +35,7 @@ Stack& stack() {
 }
 
 Chunk make_chunk(size_t bytes) {
-  const size_t size = (bytes + kHugePage - 1) / kHugePage * kHugePage;
+  const size_t size = (std::max(bytes, kCacheLine) + kHugePage - 1) / kHugePage * kHugePage;
   Chunk chunk{std::unique_ptr<std::byte, Free>(
                   static_cast<std::byte*>(std::aligned_alloc(kHugePage, size))),
               size};
@@ -68,6 +68,12 @@ float* Workspace::floats(int64_t count) {
   auto* result = reinterpret_cast<float*>(own.chunks[own.chunk].memory.get() + own.used);
   own.used += bytes;
   return result;
+}
+
+int64_t Workspace::capacity_bytes() {
+  size_t bytes = 0;
+  for (const Chunk& chunk : stack().chunks) bytes += chunk.size;
+  return int64_t(bytes);
 }
 
 }  // namespace freeformer::kernels

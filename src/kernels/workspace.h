@@ -18,6 +18,9 @@ class Workspace {
   // Uninitialised, aligned to a cache line. Throws kCapacity where the memory is not there.
   float* floats(int64_t count);
 
+  // What the calling thread holds, in use or not: no less than the most it ever took at once.
+  static int64_t capacity_bytes();
+
  private:
   size_t chunk_, used_;  // where the stack stood before
 };

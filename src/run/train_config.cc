@@ -18,6 +18,8 @@ void list(Fields& fields, RunSettings& s) {
                 "of the arithmetic; bf16 keeps fp32 master weights");
   fields.add("recompute", &s.recompute,
              "keep only the blocks' inputs for the backward pass: less memory, a third more work");
+  fields.add("kernels", &s.kernels,
+             "our own CPU kernels; false: LibTorch's operations, slower, to compare with");
 }
 
 void list(Fields& fields, ModelSettings& s) {

@@ -21,6 +21,7 @@ struct RunSettings {
   std::string device = "cpu";
   std::string precision = "fp32";
   bool recompute = false;
+  bool kernels = true;
 };
 
 // The names of config.json.

@@ -12,7 +12,9 @@
 #include "engine/likelihood.h"
 #include "model/torch_engine.h"
 #include "model/weights.h"
+#include "ops/arena.h"
 #include "ops/binary_mapper.h"
+#include "ops/layers.h"
 #include "ops/torch_runtime.h"
 #include "run/event_file.h"
 #include "run/flops.h"
@@ -36,6 +38,12 @@ constexpr int kIdleLatentLogs = 10;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+void prepare(const RunSettings& run) {
+  ops::prepare_torch();
+  ops::use_kernels(run.kernels);
+  if (run.kernels && run.device == "cpu") ops::use_arena();
 }
 
 bool due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
@@ -127,7 +135,7 @@ class Trainer {
 Trainer::Trainer(const TrainRequest& request)
     : config_(request.config),
       status_(request.quiet),
-      device_((ops::prepare_torch(), ops::parse_device(request.config.run.device))),
+      device_((prepare(request.config.run), ops::parse_device(request.config.run.device))),
       data_(open_data(config_.data, uint64_t(config_.run.seed))),
       T_(data_->context()),
       rows_per_step_(config_.batch.rows_per_step(T_)),
