@@ -215,6 +215,7 @@ OrderedJson to_json(const TrainBenchRequest& request, const TrainBenchResult& re
                       {"precision", request.precision},
                       {"kernels", request.kernels},
                       {"recompute", request.recompute},
+                      {"gradient_group", request.gradient_group},
                       {"context", request.context},
                       {"rows", request.rows},
                       {"step_seconds", result.step_seconds},
@@ -282,6 +283,10 @@ int bench_train(const std::vector<std::string>& arguments) {
   app.add_option("--repeats", o.request.repeats, "steps to measure, after two (default 5)")
       ->check(CLI::Range(1, 1000));
   app.add_option("--device", o.request.device, "a LibTorch device (default cpu)");
+  app.add_option("--gradient-group", o.request.gradient_group,
+                 "the codes' gradient from one token in so many, as latent.gradient=sampled "
+                 "(default 1: exact)")
+      ->check(CLI::Range(1, 65536));
   app.add_flag("--recompute", o.request.recompute, "keep only the blocks' inputs");
   app.add_flag("--aten", o.aten, "LibTorch's operations instead of our kernels");
   app.add_flag("--json", o.json, "one JSON object per line, with the time of every part");
@@ -296,7 +301,9 @@ int bench_train(const std::vector<std::string>& arguments) {
     m = read_model_config(o.config);
     if (app.count("--bits") == 0) o.bits = {m.latent.bits};
   } else {
-    if (m.intermediate_size == 0) m.intermediate_size = m.hidden_size * 11 / 4 / 64 * 64;
+    if (m.intermediate_size == 0) {
+      m.intermediate_size = std::max<int64_t>(m.hidden_size * 11 / 4 / 64, 1) * 64;
+    }
     m.head_dim = m.hidden_size / m.num_attention_heads;
   }
   m.max_position_embeddings = std::max(m.max_position_embeddings, o.request.context);

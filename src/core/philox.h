@@ -27,10 +27,11 @@ inline PhiloxBlock philox(PhiloxBlock counter, uint64_t key) {
 
 // What a number is for. Streams never share a counter, so adding one leaves the others as they are.
 enum class RandomStream : uint8_t {
-  kLatent = 0,  // bits of the codes, from the posterior or the prior
-  kToken = 1,   // choosing the next token
-  kInit = 2,    // initial weights
-  kData = 3,    // order of the data, synthetic tasks
+  kLatent = 0,    // bits of the codes, from the posterior or the prior
+  kToken = 1,     // choosing the next token
+  kInit = 2,      // initial weights
+  kData = 3,      // order of the data, synthetic tasks
+  kGradient = 4,  // which tokens teach the encoder, where not all do
 };
 
 // The top 24 bits as a float in [0, 1): every value is exact and 1 is never reached.

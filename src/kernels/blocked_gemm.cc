@@ -112,28 +112,52 @@ static void copy_rows_bf16(const BFloat16* from, int64_t from_stride, int64_t ro
   copy_rows(from, from_stride, rows, columns, to, to_stride);
 }
 
-// to[k, n] = from[n, k] for a square of vectors at a time; rows of `from` beyond `rows` are zero.
+// to[k, i] = from[i, k] for a vector of rows i.
+HWY_INLINE void transpose_vector(const float* from, int64_t stride, int64_t K, float* to,
+                                 int64_t to_stride) {
+  const Floats tag;
+  const hn::RebindToSigned<Floats> index_tag;
+  const auto index = hn::Mul(hn::Iota(index_tag, 0), hn::Set(index_tag, int32_t(stride)));
+  for (int64_t k = 0; k < K; ++k) {
+    hn::StoreU(hn::GatherIndex(tag, from + k, index), tag, to + k * to_stride);
+  }
+}
+HWY_INLINE void transpose_vector(const BFloat16* from, int64_t stride, int64_t K, float* to,
+                                 int64_t to_stride) {
+  const Floats tag;
+  const hn::RebindToSigned<Floats> pair_tag;
+  const auto offset = hn::Mul(hn::Iota(pair_tag, 0), hn::Set(pair_tag, int32_t(2 * stride)));
+  int64_t k = 0;
+  for (; k + 2 <= K; k += 2) {  // two neighbours in one gather
+    const auto pairs =
+        hn::GatherOffset(pair_tag, reinterpret_cast<const int32_t*>(from + k), offset);
+    const auto first = hn::ShiftLeft<16>(pairs);
+    const auto second = hn::And(pairs, hn::Set(pair_tag, int32_t(0xFFFF0000)));
+    hn::StoreU(hn::BitCast(tag, first), tag, to + k * to_stride);
+    hn::StoreU(hn::BitCast(tag, second), tag, to + (k + 1) * to_stride);
+  }
+  for (; k < K; ++k) {
+    for (int64_t i = 0; i < int64_t(hn::Lanes(tag)); ++i) {
+      to[k * to_stride + i] = to_float(from[i * stride + k]);
+    }
+  }
+}
+
+// to[k, i] = from[i, k] for the rows of a panel; those beyond `rows` are zero.
 template <typename T>
 HWY_INLINE void transpose_rows(const T* from, int64_t from_stride, int64_t rows, int64_t K,
                                float* to, int64_t to_stride) {
-  const Floats tag;
-  constexpr int64_t kSquare = 16;
-  HWY_ALIGN float square[kSquare * kSquare];
-  for (int64_t n = 0; n < kPanel; n += kSquare) {
-    const int64_t present = std::clamp<int64_t>(rows - n, 0, kSquare);
-    for (int64_t k = 0; k < K; k += kSquare) {
-      const int64_t depth = std::min(kSquare, K - k);
-      for (int64_t i = 0; i < present; ++i) {
-        const T* row = from + (n + i) * from_stride + k;
-        for_each_vector(depth, [&](int64_t j, auto part) HWY_ATTR {
-          store_narrowed(tag, load_widened(tag, row + j, part), square + i * kSquare + j, part);
-        });
-      }
-      for (int64_t j = 0; j < depth; ++j) {
-        float* out = to + (k + j) * to_stride + n;
-        for (int64_t i = 0; i < present; ++i) out[i] = square[i * kSquare + j];
-        for (int64_t i = present; i < kSquare; ++i) out[i] = 0;
-      }
+  const auto lanes = int64_t(hn::Lanes(Floats()));
+  int64_t i = 0;
+  // Offsets of a gather are 32 bits.
+  if (from_stride * lanes < int64_t{1} << 28) {
+    for (; i + lanes <= rows; i += lanes) {
+      transpose_vector(from + i * from_stride, from_stride, K, to + i, to_stride);
+    }
+  }
+  for (; i < kPanel; ++i) {
+    for (int64_t k = 0; k < K; ++k) {
+      to[k * to_stride + i] = i < rows ? to_float(from[i * from_stride + k]) : 0.0f;
     }
   }
 }
@@ -313,9 +337,24 @@ template <typename In, typename Out>
 void blocked_gemm(const GemmShape& s, const In* a, const In* b, Out* c) {
   const Tiles tiles(s);
   // Where K is the long side (gradients of weights), what is packed should stay in the L3 cache.
-  // A bf16 C must not be rounded on the way.
   constexpr int64_t kLongDepth = 1024;
-  const int64_t stretch = s.transpose_a && std::is_same_v<Out, float> ? kLongDepth : s.K;
+  const int64_t stretch = s.transpose_a ? kLongDepth : s.K;
+  if constexpr (!std::is_same_v<Out, float>) {
+    if (s.K > stretch) {  // C must not be rounded on the way
+      Workspace workspace;
+      float* wide = workspace.floats(s.M * s.N);
+      const auto convert = [&](const auto& body) {
+        constexpr int64_t kPiece = 16384;
+        parallel_for(s.M * s.N, kPiece, body);
+      };
+      if (s.accumulate) {
+        convert([&](int64_t begin, int64_t end) { widen(c + begin, end - begin, wide + begin); });
+      }
+      blocked_gemm(s, a, b, wide);
+      convert([&](int64_t begin, int64_t end) { narrow(wide + begin, end - begin, c + begin); });
+      return;
+    }
+  }
   const int64_t most = std::min(stretch, s.K);
   Workspace workspace;
   float* panels = workspace.floats((s.N + kPanel - 1) / kPanel * kPanel * most);

@@ -61,6 +61,12 @@ LatentSource LatentSource::given(Tensor codes_BT) {
   return source;
 }
 
+LatentSource LatentSource::with_gradient_of(ops::GradientSample sample) const {
+  LatentSource source = *this;
+  source.gradient_sample_ = std::move(sample);
+  return source;
+}
+
 LatentImpl::LatentImpl(const ModelConfig& config) {
   const int64_t D = config.hidden_size;
   query = register_parameter("query", at::zeros({D}));
@@ -140,8 +146,8 @@ ForwardResult FreeTransformerImpl::forward(const Batch& batch, const LatentSourc
       result.bit_logits_BTZ = latent->bit_logits(x_BTD, context, recompute_);
     }
     result.codes_BT = draw_codes(source, result.bit_logits_BTZ);
-    const Tensor r_BTD =
-        ops::binary_mapper(result.bit_logits_BTZ, result.codes_BT, latent->post_sampler->weight);
+    const Tensor r_BTD = ops::binary_mapper(result.bit_logits_BTZ, result.codes_BT,
+                                            latent->post_sampler->weight, source.gradient_sample());
     // Queries from X, keys and values from X + R; the residual stream stays X.
     x_BTD = run_layer(middle, x_BTD, x_BTD + r_BTD, context);
   }

@@ -7,6 +7,7 @@
 
 #include "core/model_config.h"
 #include "model/block.h"
+#include "ops/binary_mapper.h"
 
 namespace freeformer {
 
@@ -33,13 +34,18 @@ class LatentSource {
   static LatentSource prior(Tensor uniforms_BTZ);
   static LatentSource given(Tensor codes_BT);
 
+  // Only these tokens teach the encoder through the decoder: cheaper, unbiased, noisier.
+  LatentSource with_gradient_of(ops::GradientSample sample) const;
+
   bool reads_tokens() const { return reads_tokens_; }
+  const ops::GradientSample& gradient_sample() const { return gradient_sample_; }
   const Tensor& uniforms_BTZ() const { return uniforms_BTZ_; }
   const Tensor& codes_BT() const { return codes_BT_; }
 
  private:
   bool reads_tokens_ = false;
   Tensor uniforms_BTZ_, codes_BT_;
+  ops::GradientSample gradient_sample_;
 };
 
 struct ForwardResult {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <set>
@@ -43,6 +44,19 @@ class Arena {
       }
     }
     return previous_->allocate(bytes);
+  }
+
+  // For memory that LibTorch takes without a tensor around it (oneDNN's scratchpads): whoever it
+  // came from gets it back.
+  static void release_raw(void* memory) {
+    Arena& arena = instance();
+    const auto* place = static_cast<const char*>(memory);
+    if (std::less_equal<>()(arena.begin_, place) &&
+        std::less<>()(place, arena.begin_ + arena.size_)) {
+      release(memory);
+    } else {
+      arena.previous_->raw_deallocate(memory);
+    }
   }
 
   static Arena& instance() {
@@ -121,6 +135,7 @@ class ArenaAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) const { return Arena::instance().allocate(bytes); }
   c10::DataPtr allocate(size_t bytes) { return Arena::instance().allocate(bytes); }
+  c10::DeleterFnPtr raw_deleter() const { return &Arena::release_raw; }
   void copy_data(void* to, const void* from, size_t bytes) const { std::memcpy(to, from, bytes); }
 };
 

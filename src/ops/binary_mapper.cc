@@ -126,9 +126,11 @@ void check_codes(const Tensor& codes, int64_t C) {
 class BinaryMapper : public torch::autograd::Function<BinaryMapper> {
  public:
   static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& bit_logits_BTZ,
-                        const Tensor& codes_BT, const Tensor& table_CD) {
+                        const Tensor& codes_BT, const Tensor& table_CD, const Tensor& sample,
+                        double scale) {
     const kernels::TimedPart part("binary mapper");
-    context->save_for_backward({bit_logits_BTZ, codes_BT, table_CD});
+    context->save_for_backward({bit_logits_BTZ, codes_BT, table_CD, sample});
+    context->saved_data["scale"] = scale;
     return look_up(codes_BT.flatten(), table_CD.contiguous())
         .view({codes_BT.size(0), codes_BT.size(1), table_CD.size(1)});
   }
@@ -145,27 +147,54 @@ class BinaryMapper : public torch::autograd::Function<BinaryMapper> {
     const Tensor grad_MD = grads[0].flatten(0, 1).contiguous();
     Tensor d_logits, d_table;
     if (context->needs_input_grad(0)) {
-      d_logits = binary_mapper_backward_logits(bit_logits_BTZ.flatten(0, 1), table_CD, grad_MD,
-                                               /*fused=*/true)
-                     .view_as(bit_logits_BTZ);
+      const Tensor logits_MZ = bit_logits_BTZ.flatten(0, 1), &sample = saved[3];
+      if (sample.numel() == 0) {
+        d_logits = binary_mapper_backward_logits(logits_MZ, table_CD, grad_MD, /*fused=*/true);
+      } else {
+        const Tensor sampled = binary_mapper_backward_logits(
+            logits_MZ.index_select(0, sample), table_CD, grad_MD.index_select(0, sample),
+            /*fused=*/true);
+        d_logits = at::zeros_like(logits_MZ).index_copy_(
+            0, sample, sampled * context->saved_data["scale"].toDouble());
+      }
+      d_logits = d_logits.view_as(bit_logits_BTZ);
     }
     if (context->needs_input_grad(2)) {
       d_table = backward_table(codes_BT.flatten(), grad_MD, table_CD.size(0));
     }
-    return {d_logits, Tensor(), d_table};
+    return {d_logits, Tensor(), d_table, Tensor(), Tensor()};
   }
 };
 
 }  // namespace
 
-Tensor binary_mapper(const Tensor& bit_logits_BTZ, const Tensor& codes_BT, const Tensor& table_CD) {
+Tensor binary_mapper(const Tensor& bit_logits_BTZ, const Tensor& codes_BT, const Tensor& table_CD,
+                     const GradientSample& sample) {
   FF_CHECK(!bit_logits_BTZ.defined() ||
            code_count(int(bit_logits_BTZ.size(-1))) == table_CD.size(0));
   check_codes(codes_BT, table_CD.size(0));
   // LibTorch 1.13 wants every argument of an autograd function defined.
   return BinaryMapper::apply(
       bit_logits_BTZ.defined() ? bit_logits_BTZ : at::empty({0}, table_CD.options()),
-      codes_BT.contiguous(), table_CD);
+      codes_BT.contiguous(), table_CD,
+      sample.tokens.defined() ? sample.tokens : at::empty({0}, codes_BT.options()), sample.scale);
+}
+
+GradientSample sample_tokens(uint64_t seed, const std::vector<uint64_t>& sequences, int64_t T,
+                             int64_t group) {
+  FF_CHECK(group >= 1);
+  if (group == 1) return {};
+  const RandomSource source(seed, RandomStream::kGradient);
+  std::vector<int64_t> tokens;
+  for (size_t b = 0; b < sequences.size(); ++b) {
+    for (int64_t first = 0; first < T; first += group) {
+      const uint32_t bits = source.block(sequences[b], uint32_t(first / group), 0)[0];
+      // Beyond the end of the sequence there is nobody: its last tokens are as likely as others.
+      const int64_t t = first + int64_t(uint64_t{bits} * uint64_t(group) >> 32);
+      if (t < T) tokens.push_back(int64_t(b) * T + t);
+    }
+  }
+  return {at::tensor(tokens, at::kLong), double(group)};
 }
 
 Tensor binary_mapper_backward_logits(const Tensor& bit_logits_MZ, const Tensor& table_CD,

@@ -19,7 +19,20 @@ namespace freeformer::ops {
 //     same algorithm in ATen. Nothing of size tokens × 2^Z is stored in either.
 // bit_logits_BTZ may be undefined: codes from the prior or from the caller have no distribution to
 // learn.
-Tensor binary_mapper(const Tensor& bit_logits_BTZ, const Tensor& codes_BT, const Tensor& table_CD);
+//
+// With a sample of the tokens, only theirs of bit_logits' gradients are computed, and scaled up: an
+// unbiased estimate of the exact gradient for a share of its cost.
+struct GradientSample {
+  Tensor tokens;     // int64 indices into B·T, each once; undefined: all tokens
+  double scale = 1;  // one over the probability that a token is in it
+};
+Tensor binary_mapper(const Tensor& bit_logits_BTZ, const Tensor& codes_BT, const Tensor& table_CD,
+                     const GradientSample& sample = {});
+
+// One token of every `group` consecutive ones of a sequence: a function of (seed, sequence,
+// position) alone. group 1: all tokens.
+GradientSample sample_tokens(uint64_t seed, const std::vector<uint64_t>& sequences, int64_t T,
+                             int64_t group);
 
 // The gradient of the logits on its own, for tests and benchmarks. Set `fused` to false for ATen.
 Tensor binary_mapper_backward_logits(const Tensor& bit_logits_MZ, const Tensor& table_CD,

@@ -375,6 +375,7 @@ bool takes(const AttentionScope& scope, int64_t queries, int64_t keys) {
 }
 
 Tensor linear(const Tensor& x, const Tensor& weight) {
+  FF_CHECK(x.size(-1) == weight.size(1));
   return Linear::apply(x.contiguous(), weight.contiguous());
 }
 
@@ -383,26 +384,37 @@ Tensor embedding(const Tensor& index_BT, const Tensor& table) {
 }
 
 Tensor rms_norm(const Tensor& x, const Tensor& weight_D, double eps) {
+  FF_CHECK(weight_D.numel() == x.size(-1));
   return RmsNorm::apply(x.contiguous(), weight_D.contiguous(), eps);
 }
 
 Tensor rope(const Tensor& x_BTNH, const RotaryTable& table) {
+  FF_CHECK(table.cos_BTH2.size(1) == x_BTNH.size(1) &&
+           table.cos_BTH2.size(2) * 2 == x_BTNH.size(3) &&
+           (table.cos_BTH2.size(0) == 1 || table.cos_BTH2.size(0) == x_BTNH.size(0)));
   return Rope::apply(x_BTNH.contiguous(), table.cos_BTH2.contiguous(), table.sin_BTH2.contiguous());
 }
 
 Tensor attention(const Tensor& q_BTNH, const Tensor& k_BSKH, const Tensor& v_BSKH,
                  const AttentionScope& scope) {
+  FF_CHECK(k_BSKH.sizes() == v_BSKH.sizes() && k_BSKH.size(0) == q_BTNH.size(0) &&
+           k_BSKH.size(1) >= q_BTNH.size(1) && q_BTNH.size(2) % k_BSKH.size(2) == 0 &&
+           k_BSKH.size(3) == q_BTNH.size(3));
   const Tensor documents =
-      scope.documents_BT.defined() ? scope.documents_BT.contiguous() : at::empty({0}, at::kLong);
+      scope.documents_BT.defined()
+          ? scope.documents_BT.expand({q_BTNH.size(0), k_BSKH.size(1)}).contiguous()
+          : at::empty({0}, at::kLong);
   return Attention::apply(q_BTNH.contiguous(), k_BSKH.contiguous(), v_BSKH.contiguous(), documents,
                           scope.causal);
 }
 
 Tensor swiglu(const Tensor& gate, const Tensor& up) {
+  FF_CHECK(gate.sizes() == up.sizes());
   return SwiGlu::apply(gate.contiguous(), up.contiguous());
 }
 
 Tensor linear_cross_entropy(const Tensor& x_MD, const Tensor& weight_VD, const Tensor& targets_M) {
+  FF_CHECK(x_MD.size(1) == weight_VD.size(1) && targets_M.numel() == x_MD.size(0));
   // Inside forward the grad mode is always off.
   return LinearCrossEntropy::apply(x_MD.contiguous(), weight_VD.contiguous(),
                                    targets_M.contiguous(), at::GradMode::is_enabled());

@@ -17,7 +17,8 @@ struct TrainBenchRequest {
   std::string device = "cpu";
   bool kernels = true;
   bool recompute = false;
-  int repeats = 5;  // steps measured, after two to warm up
+  int64_t gradient_group = 1;  // the latent's gradient from one token in so many
+  int repeats = 5;             // steps measured, after two to warm up
 };
 
 struct TrainBenchPart {

@@ -51,6 +51,10 @@ void list(Fields& fields, LatentSettings& s) {
   fields.add("beta_warmup_steps", &s.beta_warmup_steps, "steps from beta_start to beta");
   fields.choice("init", s.init, {"random", "bits"},
                 "the table of codes: random rows (the paper), or sums of one vector per bit");
+  fields.choice("gradient", s.gradient, {"exact", "sampled"},
+                "of the bits' logits: of every token, or of one token in gradient_group, scaled up "
+                "(unbiased, cheaper, noisier)");
+  fields.add("gradient_group", &s.gradient_group, "tokens of which one is taken (sampled)");
 }
 
 void list(Fields& fields, BatchSettings& s) {
@@ -112,6 +116,8 @@ void check_numbers(const Fields& f, const TrainConfig& c) {
   require(f, "latent.kappa_bits", c.latent.kappa_bits >= 0, "0 or more");
   require(f, "latent.kappa_start_bits", c.latent.kappa_start_bits >= 0, "0 or more");
   require(f, "latent.kappa_warmup_steps", c.latent.kappa_warmup_steps >= 0, "0 or more");
+  require(f, "latent.gradient_group",
+          c.latent.gradient_group >= 1 && c.latent.gradient_group <= 65536, "1 to 65536");
   require(f, "latent.beta", c.latent.beta >= 0, "0 or more");
   require(f, "latent.beta_start", c.latent.beta_start >= 0, "0 or more");
   require(f, "latent.beta_warmup_steps", c.latent.beta_warmup_steps >= 0, "0 or more");
@@ -171,6 +177,9 @@ void check_effects(Fields& fields, const TrainConfig& config) {
   }
   if (config.latent.beta_warmup_steps == 0) {
     fields.no_effect("latent.beta_start", "latent.beta_warmup_steps is 0");
+  }
+  if (config.latent.gradient == "exact") {
+    fields.no_effect("latent.gradient_group", "latent.gradient is \"exact\"");
   }
   if (config.checkpoints.every == 0) {
     fields.no_effect("checkpoints.keep_every", "checkpoints.every is 0");

@@ -50,6 +50,8 @@ struct LatentSettings {
   double beta_start = 0.0;
   int64_t beta_warmup_steps = 0;
   std::string init = "random";
+  std::string gradient = "exact";
+  int64_t gradient_group = 4;
 };
 
 struct OptimizerSettings {

@@ -58,9 +58,11 @@ void step(FreeTransformer& model, AdamW& optimizer, const TrainBenchRequest& req
   if (request.model.latent.present()) {
     std::vector<uint64_t> sequences(size_t(request.rows));
     std::iota(sequences.begin(), sequences.end(), uint64_t(index * request.rows));
-    source = LatentSource::posterior(
-        ops::latent_uniforms(kSeed, sequences, 0, request.context, request.model.latent.bits)
-            .to(device));
+    source = LatentSource::posterior(ops::latent_uniforms(kSeed, sequences, 0, request.context,
+                                                          request.model.latent.bits)
+                                         .to(device))
+                 .with_gradient_of(
+                     ops::sample_tokens(kSeed, sequences, request.context, request.gradient_group));
   }
   data.reset();
   model->loss(batch.batch, batch.targets_BT, source).total.backward();

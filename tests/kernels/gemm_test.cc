@@ -143,7 +143,11 @@ void expect_all_kinds_match(int64_t M, int64_t N, int64_t K) {
   }
 }
 
-class BlockedGemm : public IsaTest {};
+// On one thread: waking others takes longer than these sizes.
+class BlockedGemm : public IsaTest {
+ protected:
+  const OneThread one_thread_;
+};
 
 TEST_P(BlockedGemm, MatchesTheReferenceForEveryTranspositionTypeAndAddress) {
   for (const Shape& shape :
@@ -189,6 +193,7 @@ TEST_P(BlockedGemm, MatchesTheReferenceForDepthsAroundPagesAndStretches) {
 INSTANTIATE_TEST_SUITE_P(EveryIsa, BlockedGemm, testing::ValuesIn(supported_isas()), isa_name);
 
 TEST(BlockedGemm, MatchesTheReferenceWhereThereAreManyTiles) {
+  const OneThread one_thread;
   expect_all_kinds_match(100, 530, 5);
   expect_all_kinds_match(400, 70, 7);
   expect_all_kinds_match(51, 131, 520);
@@ -253,6 +258,7 @@ void expect_gemm_matches(const GemmShape& s) {
 }
 
 TEST(GemmOfAnyType, MatchesTheReference) {
+  const OneThread one_thread;
   for (const bool transpose_a : {false, true}) {
     for (const bool transpose_b : {false, true}) {
       for (const bool accumulate : {false, true}) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cpu.h"
+#include "kernels/parallel.h"
 
 namespace freeformer::kernels {
 
@@ -17,6 +18,16 @@ class IsaTest : public testing::TestWithParam<std::string> {
 
  private:
   std::string before_;
+};
+
+// Kernels run on the calling thread alone while it lives.
+class OneThread {
+ public:
+  OneThread() { set_thread_count(1); }
+  ~OneThread() { set_thread_count(before_); }
+
+ private:
+  int before_ = thread_count();
 };
 
 inline std::string isa_name(const testing::TestParamInfo<std::string>& info) { return info.param; }

@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <fstream>
+#include <functional>
+#include <numeric>
 
 #include "core/shape.h"
 #include "kernels/parallel.h"
@@ -32,9 +34,13 @@ struct Gradients {
   Tensor out, d_logits, d_table;
 };
 
-using MapperFunction = Tensor (*)(const Tensor&, const Tensor&, const Tensor&);
+using MapperFunction = std::function<Tensor(const Tensor&, const Tensor&, const Tensor&)>;
 
-Gradients run(MapperFunction mapper, const Tensor& logits, const Tensor& codes,
+Tensor exact(const Tensor& logits, const Tensor& codes, const Tensor& table) {
+  return binary_mapper(logits, codes, table);
+}
+
+Gradients run(const MapperFunction& mapper, const Tensor& logits, const Tensor& codes,
               const Tensor& table) {
   const Tensor l = logits.clone().requires_grad_(), w = table.clone().requires_grad_();
   const Tensor out = mapper(l, codes, w);
@@ -51,9 +57,8 @@ TEST_P(BinaryMapperBits, MatchesTheDenseOracleFromFlatToSaturated) {
     const Tensor table = random_tensor({code_count(Z), 6}, 2, at::kDouble);
     const Tensor codes = sample_codes(logits, at::rand({3, 5, Z}));
     const Gradients expected = run(dense_straight_through, logits, codes, table);
-    const Gradients in_fp32 =
-        run(binary_mapper, logits.to(at::kFloat), codes, table.to(at::kFloat));
-    const Gradients in_fp64 = run(binary_mapper, logits, codes, table);
+    const Gradients in_fp32 = run(exact, logits.to(at::kFloat), codes, table.to(at::kFloat));
+    const Gradients in_fp64 = run(exact, logits, codes, table);
     for (const auto& [found, tolerance] : {std::pair(in_fp32, 1e-5), std::pair(in_fp64, 1e-12)}) {
       EXPECT_LT(relative_error(found.out, expected.out), tolerance);
       EXPECT_LT(relative_error(found.d_logits, expected.d_logits), tolerance) << scale;
@@ -77,8 +82,8 @@ TEST(BinaryMapper, WithATableInBf16OnlyTheRoundingDiffers) {
   const Tensor logits = random_tensor({4, 9, 8}, 1);
   const Tensor table = random_tensor({256, 16}, 2).to(at::kBFloat16);
   const Tensor codes = sample_codes(logits, at::rand({4, 9, 8}));
-  const Gradients found = run(binary_mapper, logits, codes, table);
-  const Gradients expected = run(binary_mapper, logits, codes, table.to(at::kFloat));
+  const Gradients found = run(exact, logits, codes, table);
+  const Gradients expected = run(exact, logits, codes, table.to(at::kFloat));
   expect_identical(found.out.to(at::kFloat), expected.out);
   EXPECT_EQ(found.d_table.scalar_type(), at::kBFloat16);
   EXPECT_LT(relative_error(found.d_logits, expected.d_logits), 1e-2);
@@ -114,6 +119,48 @@ TEST(BinaryMapper, NothingOfSizeTokensTimesCodesIsStored) {
   ASSERT_GT(before, 0);
   binary_mapper(logits, codes, table).square().sum().backward();
   EXPECT_LT(peak_memory_kib() - before, 64 << 10);
+}
+
+TEST(BinaryMapper, TheGradientsOfAllSamplesAverageToTheExactOne) {
+  constexpr int Z = 4;
+  constexpr int64_t B = 2, T = 8, kGroup = 4;
+  const Tensor logits = random_tensor({B, T, Z}, 1, at::kFloat);
+  const Tensor table = random_tensor({code_count(Z), 6}, 2, at::kFloat);
+  const Tensor codes = sample_codes(logits, at::rand({B, T, Z}));
+  const Gradients whole = run(exact, logits, codes, table);
+  Tensor mean = at::zeros_like(logits);
+  for (int64_t place = 0; place < kGroup; ++place) {
+    const GradientSample sample{at::arange(place, B * T, kGroup), double(kGroup)};
+    const Gradients part = run([&](const Tensor& l, const Tensor& z,
+                                   const Tensor& w) { return binary_mapper(l, z, w, sample); },
+                               logits, codes, table);
+    EXPECT_TRUE(at::equal(part.out, whole.out));
+    EXPECT_LT(relative_error(part.d_table, whole.d_table), 1e-6);
+    EXPECT_EQ(part.d_logits.abs().sum(-1).count_nonzero().item<int64_t>(), B * T / kGroup);
+    mean += part.d_logits / kGroup;
+  }
+  EXPECT_LT(relative_error(mean, whole.d_logits), 1e-6);
+}
+
+TEST(SampleTokens, TakesOneTokenOfEachGroupAllAlikeOften) {
+  constexpr int64_t T = 10, kGroup = 4;  // the last group has two tokens
+  std::vector<uint64_t> sequences(4000);
+  std::iota(sequences.begin(), sequences.end(), 7);
+  const GradientSample sample = sample_tokens(3, sequences, T, kGroup);
+  EXPECT_EQ(sample.scale, 4);
+  const Tensor counts = at::bincount(sample.tokens.remainder(T), {}, T);
+  for (int64_t t = 0; t < T; ++t) {
+    EXPECT_NEAR(counts[t].item<double>() / 4000, 0.25, 0.035) << t;  // five standard errors
+  }
+  const Tensor groups =
+      sample.tokens.floor_divide(T) * 3 + sample.tokens.remainder(T).floor_divide(4);
+  EXPECT_EQ(std::get<0>(at::_unique(groups)).numel(), sample.tokens.numel()) << "two of one group";
+  // A function of (seed, sequence, position) alone.
+  const GradientSample alone = sample_tokens(3, {9}, T, kGroup);
+  const Tensor in_batch = sample.tokens.masked_select(sample.tokens.floor_divide(T).eq(2)) - 2 * T;
+  EXPECT_TRUE(at::equal(alone.tokens, in_batch));
+  EXPECT_FALSE(at::equal(sample_tokens(4, sequences, T, kGroup).tokens, sample.tokens));
+  EXPECT_FALSE(sample_tokens(3, sequences, T, 1).tokens.defined()) << "all tokens";
 }
 
 TEST(SampleCodes, BitHIsSetWhereItsUniformIsBelowItsProbability) {
