@@ -223,6 +223,7 @@ OrderedJson to_json(const TrainBenchRequest& request, const TrainBenchResult& re
                       {"tokens_per_second", result.tokens_per_second},
                       {"flops_per_token", result.flops_per_token},
                       {"gemm_flops_per_second", result.gemm_rate},
+                      {"gemm_burst_flops_per_second", result.gemm_burst},
                       {"share_of_gemm_limit", result.share_of_gemm_limit},
                       {"peak_bytes", result.peak_bytes}};
   for (const TrainBenchPart& part : result.parts) {
@@ -237,9 +238,12 @@ void print_parts(const TrainBenchRequest& request, const TrainBenchResult& resul
   fmt::print(
       "\ntime by part, {} bits, {}:\n\n| part | ms a step | share | calls |\n|---|---|---|---|\n",
       request.model.latent.bits, request.precision);
+  double mean = 0;
+  for (const double seconds : result.step_seconds) mean += seconds;
+  mean /= double(result.step_seconds.size());
   for (const TrainBenchPart& part : result.parts) {
     fmt::print("| {} | {:.1f} | {:.1f} % | {} |\n", part.name, 1e3 * part.seconds,
-               100 * part.seconds / result.median_seconds, part.calls);
+               100 * part.seconds / mean, part.calls);
   }
 }
 
@@ -248,8 +252,8 @@ int bench_train(const std::vector<std::string>& arguments) {
       "Whole training steps on random tokens: the plain decoder and Free Transformers of the same\n"
       "shape. GFLOPS count the matrix products a token needs (6 a weight, causal attention by "
       "half,\n"
-      "the encoder, 2·D·2^bits for the exact gradient of the codes); the limit is the rate of a\n"
-      "large GEMM, measured between the steps.\n\n"
+      "the encoder, 2·D·2^bits for the exact gradient of the codes); the limit is what large\n"
+      "GEMMs sustain between the steps.\n\n"
       "examples:\n"
       "  freeformer bench train\n"
       "  freeformer bench train --bits 0 16 --precision bf16 --context 4096 --rows 1 --json\n"

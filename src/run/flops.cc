@@ -4,7 +4,7 @@
 
 namespace freeformer {
 
-double training_flops_per_token(const ModelConfig& config, int64_t T) {
+double training_flops_per_token(const ModelConfig& config, int64_t T, int64_t gradient_group) {
   const auto D = double(config.hidden_size), V = double(config.vocab_size);
   const double attention = double(config.num_attention_heads * config.head_dim * T);
   double weights = config.tie_word_embeddings ? V * D : 0;  // the embedding read out again
@@ -14,7 +14,9 @@ double training_flops_per_token(const ModelConfig& config, int64_t T) {
     if (spec.shape.size() == 2 && !is_table) weights += double(spec.element_count());
   }
   double flops = 6 * weights + 6 * double(config.num_hidden_layers) * attention;
-  if (config.latent.present()) flops += 12 * attention + 2 * D * double(config.code_count());
+  if (config.latent.present()) {
+    flops += 12 * attention + 2 * D * double(config.code_count()) / double(gradient_group);
+  }
   return flops;
 }
 

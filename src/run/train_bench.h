@@ -31,8 +31,9 @@ struct TrainBenchResult {
   std::vector<double> step_seconds;
   double median_seconds = 0;
   double tokens_per_second = 0;
-  double flops_per_token = 0;         // flops.h
-  double gemm_rate = 0;               // operations a second; the best between the steps
+  double flops_per_token = 0;  // flops.h
+  double gemm_rate = 0;        // operations a second of large products, sustained between the steps
+  double gemm_burst = 0;       // the fastest single product
   double share_of_gemm_limit = 0;     // tokens_per_second · flops_per_token / gemm_rate
   int64_t peak_bytes = 0;             // of the process, while it trained
   std::vector<TrainBenchPart> parts;  // longest first; "other" is what no part accounts for

@@ -105,6 +105,7 @@ TrainBenchResult bench_train(const TrainBenchRequest& request) {
 
   TrainBenchResult result;
   kernels::PartTimes times;
+  double gemm_seconds_per_operation = 0;
   for (int i = 0; i < kWarmUpSteps + request.repeats; ++i) {
     const bool counts = i >= kWarmUpSteps;
     kernels::start_timing();
@@ -118,13 +119,18 @@ TrainBenchResult bench_train(const TrainBenchRequest& request) {
       times[name].seconds += time.seconds;
       times[name].calls += time.calls;
     }
-    // Between the steps, so that both see the same machine; the best, since a limit is one.
-    result.gemm_rate = std::max(result.gemm_rate, ops::measure_gemm_rate(dtype, device));
+    // Between the steps, so that both see the same machine.
+    const ops::GemmRate rate =
+        ops::measure_gemm_rate(dtype, device, std::clamp(seconds.count() / 4, 0.1, 1.0));
+    gemm_seconds_per_operation += 1 / rate.sustained / request.repeats;
+    result.gemm_burst = std::max(result.gemm_burst, rate.burst);
   }
   ops::use_kernels(true);
+  result.gemm_rate = 1 / gemm_seconds_per_operation;
   result.median_seconds = median(result.step_seconds);
   result.tokens_per_second = double(request.rows * request.context) / result.median_seconds;
-  result.flops_per_token = training_flops_per_token(request.model, request.context);
+  result.flops_per_token =
+      training_flops_per_token(request.model, request.context, request.gradient_group);
   result.share_of_gemm_limit = result.tokens_per_second * result.flops_per_token / result.gemm_rate;
   result.peak_bytes = peak_memory();
   const double mean = std::accumulate(result.step_seconds.begin(), result.step_seconds.end(), 0.0) /

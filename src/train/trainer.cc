@@ -106,6 +106,9 @@ class Trainer {
   at::ScalarType compute_dtype() const {
     return config_.run.precision == "bf16" ? at::kBFloat16 : at::kFloat;
   }
+  int64_t gradient_group() const {
+    return config_.latent.gradient == "sampled" ? config_.latent.gradient_group : 1;
+  }
   bool is_last_step() const { return state_.step == config_.run.steps; }
   bool evaluation_due() const {
     return config_.evaluation.every > 0 &&
@@ -168,7 +171,7 @@ Trainer::Trainer(const TrainRequest& request)
     events_ = std::make_unique<EventFile>(config_.folder, checkpoint ? state_.step + 1 : 0);
   }
   if (config_.logging.gemm_share) {
-    gemm_rate_ = ops::measure_gemm_rate(compute_dtype(), device_);
+    gemm_rate_ = ops::measure_gemm_rate(compute_dtype(), device_).sustained;
   }
   restart_clock();
 }
@@ -347,8 +350,9 @@ void Trainer::show(const OrderedJson& line) {
   timing["seconds"] = seconds;
   timing["tokens_per_second"] = tokens_per_second;
   if (gemm_rate_ > 0) {
-    timing["share_of_gemm_rate"] =
-        tokens_per_second * training_flops_per_token(model_config_, T_) / gemm_rate_;
+    timing["share_of_gemm_rate"] = tokens_per_second *
+                                   training_flops_per_token(model_config_, T_, gradient_group()) /
+                                   gemm_rate_;
   }
   timing_->append(timing);
   if (events_) {
