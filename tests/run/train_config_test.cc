@@ -229,9 +229,10 @@ TEST_F(TrainConfigTest, RefusesAShapeBesideModelFrom) {
   expect_no_effect(kPlain, {from}, "latent.bits", "6", "model.from gives the shape");
   for (const Fields::Field& field : keys_of("latent")) {
     if (field.key == "latent.bits") continue;
-    // With warm-ups, so that their starts have an effect.
-    EXPECT_NO_THROW(read(kPlain, {from, field.key + "=" + some_value(field),
-                                  "latent.kappa_warmup_steps=5", "latent.beta_warmup_steps=5"}))
+    // With warm-ups and a sampled gradient, so that what belongs to them has an effect.
+    EXPECT_NO_THROW(
+        read(kPlain, {from, "latent.gradient=sampled", field.key + "=" + some_value(field),
+                      "latent.kappa_warmup_steps=5", "latent.beta_warmup_steps=5"}))
         << field.key;
   }
 }
@@ -261,6 +262,12 @@ TEST_F(TrainConfigTest, RefusesAStartWithoutAWarmUp) {
   expect_no_effect(kFree, {}, "latent.beta_start", "0.1", "latent.beta_warmup_steps is 0");
   EXPECT_NO_THROW(read(kFree, {"latent.kappa_start_bits=0.1", "latent.kappa_warmup_steps=1",
                                "latent.beta_start=0.1", "latent.beta_warmup_steps=1"}));
+}
+
+TEST_F(TrainConfigTest, RefusesAGroupBesideTheExactGradient) {
+  expect_no_effect(kFree, {}, "latent.gradient_group", "8", "latent.gradient is \"exact\"");
+  EXPECT_EQ(
+      read(kFree, {"latent.gradient=sampled", "latent.gradient_group=8"}).latent.gradient_group, 8);
 }
 
 TEST_F(TrainConfigTest, RefusesSettingsOfAnEvaluationThatNeverComes) {
