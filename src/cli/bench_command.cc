@@ -247,6 +247,12 @@ void print_parts(const TrainBenchRequest& request, const TrainBenchResult& resul
   }
 }
 
+ModelConfig with_bits(ModelConfig model, int bits) {
+  model.latent = {};
+  if (bits > 0) model.latent = {LatentKind::kBinary, bits, 0.5};
+  return model;
+}
+
 int bench_train(const std::vector<std::string>& arguments) {
   CLI::App app(
       "Whole training steps on random tokens: the plain decoder and Free Transformers of the same\n"
@@ -312,6 +318,7 @@ int bench_train(const std::vector<std::string>& arguments) {
   }
   m.max_position_embeddings = std::max(m.max_position_embeddings, o.request.context);
   o.request.kernels = !o.aten;
+  for (const int bits : o.bits) validate(with_bits(m, bits), "the benchmark's model");
   if (!o.json) {
     fmt::print("{}, {} threads, kernels {}, {}, bf16 products {}\n", kernels::cpu_model(),
                kernels::thread_count(), o.aten ? "off" : kernels::active_isa(),
@@ -330,10 +337,7 @@ int bench_train(const std::vector<std::string>& arguments) {
     for (const int bits : o.bits) {
       TrainBenchRequest request = o.request;
       request.precision = precision;
-      request.model = m;
-      request.model.latent = {};
-      if (bits > 0) request.model.latent = {LatentKind::kBinary, bits, 0.5};
-      validate(request.model, "the benchmark's model");
+      request.model = with_bits(m, bits);
       const TrainBenchResult result = torch_plugin().bench_train(request);
       results.emplace_back(request, result);
       if (bits == 0) plain = result.tokens_per_second;
