@@ -127,6 +127,17 @@ bool is_empty(const GemmShape& s, T* c) {
   return true;
 }
 
+template <typename Out>
+void multiply_bf16(const GemmShape& shape, const BFloat16* a, const BFloat16* b, Out* c) {
+  check(shape);
+  if (is_empty(shape, c)) return;
+  if (has_native_bf16()) {
+    multiply_natively(shape, a, b, c);
+  } else {
+    blocked_gemm(shape, a, b, c);
+  }
+}
+
 }  // namespace
 
 void gemm(const GemmShape& shape, const float* a, const float* b, float* c) {
@@ -135,23 +146,11 @@ void gemm(const GemmShape& shape, const float* a, const float* b, float* c) {
 }
 
 void gemm(const GemmShape& shape, const BFloat16* a, const BFloat16* b, float* c) {
-  check(shape);
-  if (is_empty(shape, c)) return;
-  if (has_native_bf16()) {
-    multiply_natively(shape, a, b, c);
-  } else {
-    blocked_gemm(shape, a, b, c);
-  }
+  multiply_bf16(shape, a, b, c);
 }
 
 void gemm(const GemmShape& shape, const BFloat16* a, const BFloat16* b, BFloat16* c) {
-  check(shape);
-  if (is_empty(shape, c)) return;
-  if (has_native_bf16()) {
-    multiply_natively(shape, a, b, c);
-  } else {
-    blocked_gemm(shape, a, b, c);
-  }
+  multiply_bf16(shape, a, b, c);
 }
 
 void limit_gemm_isa(const std::string& isa) {
