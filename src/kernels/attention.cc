@@ -1,6 +1,6 @@
 // Everything is packed to fp32 first: keys and values also transposed, block by block, so that all
 // five products have the form C += A·B with B's rows contiguous, and one register-blocked kernel
-// serves them. Packing costs a hundredth of the products.
+// serves them. Packing is linear in the length, the products are not.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/attention.cc"
 #include <hwy/foreach_target.h>  // first, so that all that follows is seen per target

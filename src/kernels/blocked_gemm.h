@@ -1,5 +1,5 @@
 // Our own matrix product in fp32 arithmetic, for processors that do not multiply bf16: operands of
-// either type are widened while they are packed, which costs nothing beside packing.
+// either type are widened while they are packed, which has to touch them anyway.
 #pragma once
 
 #include "kernels/gemm.h"

@@ -2,7 +2,7 @@
 // of memory in huge pages. The first step lays it out; the same sequence of tensors falls into the
 // same places in every later one, so that no step asks the system for memory or waits for fresh
 // pages (LibTorch's own allocator returns every large tensor, and pays a page fault per 4 KiB when
-// it asks again: a tenth of a step).
+// it asks again).
 #pragma once
 
 namespace freeformer::ops {
