@@ -4,8 +4,8 @@
 #include <cmath>
 #include <functional>
 
-#include "cli/cli11.h"
 #include "cli/command.h"
+#include "cli/command_line.h"
 #include "cli/load_plugin.h"
 #include "core/bfloat16.h"
 #include "core/error.h"
@@ -133,7 +133,7 @@ MapperTimes measure_mapper(const MapperCase& c) {
 }
 
 int bench_mapper(const std::vector<std::string>& arguments) {
-  CLI::App app(
+  CommandLine command(
       "The binary mapper's backward pass (exact gradient of the bit logits) beside one GEMM of "
       "the\n"
       "same size, [tokens, dim] x [dim, 2^bits], measured in the same run; medians. With a bf16\n"
@@ -146,17 +146,17 @@ int bench_mapper(const std::vector<std::string>& arguments) {
   std::vector<int> bits = {8, 12, 16};
   std::string dtype = "bf16";
   bool json = false;
-  app.add_option("--bits", bits, "latent bits, one or several (default 8 12 16)")
-      ->check(CLI::Range(1, kMaxLatentBits));
-  app.add_option("--dim", c.dim, "model dimension (default 512)")->check(CLI::Range(1, 65536));
-  app.add_option("--tokens", c.tokens, "tokens (default 4096)")->check(CLI::Range(1, 1 << 20));
-  app.add_option("--dtype", dtype, "of table and gradient: bf16 or fp32 (default bf16)")
-      ->check(CLI::IsMember({"bf16", "fp32"}));
-  app.add_option("--repeats", c.repeats, "runs of each, after a warm-up (default 3)")
-      ->check(CLI::Range(1, 1000));
-  app.add_flag("--json", json, "one JSON object per line");
+  command.add_option("--bits", bits, "latent bits, one or several (default 8 12 16)")
+      .range(1, kMaxLatentBits);
+  command.add_option("--dim", c.dim, "model dimension (default 512)").range(1, 65536);
+  command.add_option("--tokens", c.tokens, "tokens (default 4096)").range(1, 1 << 20);
+  command.add_option("--dtype", dtype, "of table and gradient: bf16 or fp32 (default bf16)")
+      .choices({"bf16", "fp32"});
+  command.add_option("--repeats", c.repeats, "runs of each, after a warm-up (default 3)")
+      .range(1, 1000);
+  command.add_flag("--json", json, "one JSON object per line");
   int status = kDone;
-  if (!parse(app, arguments, status)) return status;
+  if (!command.parse(arguments, status)) return status;
   c.bf16 = dtype == "bf16";
 
   if (!json) {
@@ -254,7 +254,7 @@ ModelConfig with_bits(ModelConfig model, int bits) {
 }
 
 int bench_train(const std::vector<std::string>& arguments) {
-  CLI::App app(
+  CommandLine command(
       "Whole training steps on random tokens: the plain decoder and Free Transformers of the same\n"
       "shape. GFLOPS count the matrix products a token needs (6 a weight, causal attention by "
       "half,\n"
@@ -275,41 +275,42 @@ int bench_train(const std::vector<std::string>& arguments) {
   m.head_dim = 0;
   m.vocab_size = 8192;
   m.tie_word_embeddings = true;
-  app.add_option("--model", o.config, "a config.json for the shape, instead of the options below")
-      ->type_name("FILE");
-  app.add_option("--dim", m.hidden_size, "D (default 512)")->check(CLI::Range(1, 65536));
-  app.add_option("--mlp", m.intermediate_size, "F (default 2.75 D)")->check(CLI::Range(1, 1 << 20));
-  app.add_option("--layers", m.num_hidden_layers, "L (default 8)")->check(CLI::Range(1, 1024));
-  app.add_option("--heads", m.num_attention_heads, "N (default 8)")->check(CLI::Range(1, 1024));
-  app.add_option("--kv-heads", m.num_key_value_heads, "K (default 2)")->check(CLI::Range(1, 1024));
-  app.add_option("--vocab", m.vocab_size, "V (default 8192)")->check(CLI::Range(2, 1 << 24));
-  app.add_option("--bits", o.bits, "latent bits, one or several; 0: plain (default 0 12 16)")
-      ->check(CLI::Range(0, kMaxLatentBits));
-  app.add_option("--precision", o.precisions, "fp32, bf16 or both (default bf16 fp32)")
-      ->check(CLI::IsMember({"fp32", "bf16"}));
-  app.add_option("--context", o.request.context, "T (default 512)")->check(CLI::Range(1, 1 << 20));
-  app.add_option("--rows", o.request.rows, "sequences of a step (default 8)")
-      ->check(CLI::Range(1, 1 << 16));
-  app.add_option("--repeats", o.request.repeats, "steps to measure, after two (default 5)")
-      ->check(CLI::Range(1, 1000));
-  app.add_option("--device", o.request.device, "a LibTorch device (default cpu)");
-  app.add_option("--gradient-group", o.request.gradient_group,
-                 "the codes' gradient from one token in so many, as latent.gradient=sampled "
-                 "(default 1: exact)")
-      ->check(CLI::Range(1, 65536));
-  app.add_flag("--recompute", o.request.recompute, "keep only the blocks' inputs");
-  app.add_flag("--aten", o.aten, "LibTorch's operations instead of our kernels");
-  app.add_flag("--json", o.json, "one JSON object per line, with the time of every part");
+  command
+      .add_option("--model", o.config, "a config.json for the shape, instead of the options below")
+      .type_name("FILE");
+  command.add_option("--dim", m.hidden_size, "D (default 512)").range(1, 65536);
+  command.add_option("--mlp", m.intermediate_size, "F (default 2.75 D)").range(1, 1 << 20);
+  command.add_option("--layers", m.num_hidden_layers, "L (default 8)").range(1, 1024);
+  command.add_option("--heads", m.num_attention_heads, "N (default 8)").range(1, 1024);
+  command.add_option("--kv-heads", m.num_key_value_heads, "K (default 2)").range(1, 1024);
+  command.add_option("--vocab", m.vocab_size, "V (default 8192)").range(2, 1 << 24);
+  command.add_option("--bits", o.bits, "latent bits, one or several; 0: plain (default 0 12 16)")
+      .range(0, kMaxLatentBits);
+  command.add_option("--precision", o.precisions, "fp32, bf16 or both (default bf16 fp32)")
+      .choices({"fp32", "bf16"});
+  command.add_option("--context", o.request.context, "T (default 512)").range(1, 1 << 20);
+  command.add_option("--rows", o.request.rows, "sequences of a step (default 8)").range(1, 1 << 16);
+  command.add_option("--repeats", o.request.repeats, "steps to measure, after two (default 5)")
+      .range(1, 1000);
+  command.add_option("--device", o.request.device, "a LibTorch device (default cpu)");
+  command
+      .add_option("--gradient-group", o.request.gradient_group,
+                  "the codes' gradient from one token in so many, as latent.gradient=sampled "
+                  "(default 1: exact)")
+      .range(1, 65536);
+  command.add_flag("--recompute", o.request.recompute, "keep only the blocks' inputs");
+  command.add_flag("--aten", o.aten, "LibTorch's operations instead of our kernels");
+  command.add_flag("--json", o.json, "one JSON object per line, with the time of every part");
   int status = kDone;
-  if (!parse(app, arguments, status)) return status;
+  if (!command.parse(arguments, status)) return status;
   if (!o.config.empty()) {
     for (const char* option : {"--dim", "--mlp", "--layers", "--heads", "--kv-heads", "--vocab"}) {
-      if (app.count(option) > 0) {
+      if (command.given(option)) {
         fail(ErrorCode::kInvalidArgument, "{} has no effect with --model", option);
       }
     }
     m = read_model_config(o.config);
-    if (app.count("--bits") == 0) o.bits = {m.latent.bits};
+    if (!command.given("--bits")) o.bits = {m.latent.bits};
   } else {
     if (m.intermediate_size == 0) {
       m.intermediate_size = std::max<int64_t>(m.hidden_size * 11 / 4 / 64, 1) * 64;

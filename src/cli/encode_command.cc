@@ -3,8 +3,8 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "cli/cli11.h"
 #include "cli/command.h"
+#include "cli/command_line.h"
 #include "cli/model_options.h"
 #include "core/error.h"
 #include "core/json.h"
@@ -111,7 +111,7 @@ void print_coloured(const std::vector<TokenCode>& codes, int Z) {
 }  // namespace
 
 int run_encode(const std::vector<std::string>& arguments) {
-  CLI::App app(
+  CommandLine command(
       "Shows what the encoder reads into a text: for every token its code, the bits and their KL\n"
       "to a fair coin. Codes are the most likely ones, or drawn with --seed.\n\n"
       "examples:\n"
@@ -124,16 +124,17 @@ int run_encode(const std::vector<std::string>& arguments) {
   std::string text, file, tokens_text;
   bool json = false, colour = false;
   uint64_t seed = 0;
-  options.add_to(app);
-  app.add_option("TEXT", text, "the text (default: stdin)")->type_name("TEXT");
-  app.add_option("-f,--file", file, "the text is the content of a file")->type_name("FILE");
-  app.add_option("--tokens", tokens_text, "the text as token ids: 3,1,4")->type_name("IDS");
-  add_seed(app, seed, "draw the codes with this seed");
-  app.add_flag("--colour,--color", colour, "the text itself, coloured by code and KL");
-  app.add_flag("--json", json, "one JSON object with codes, probabilities and KL");
+  options.add_to(command);
+  command.add_option("TEXT", text, "the text (default: stdin)").type_name("TEXT");
+  command.add_option("-f,--file", file, "the text is the content of a file").type_name("FILE");
+  command.add_option("--tokens", tokens_text, "the text as token ids: 3,1,4").type_name("IDS");
+  command.add_option("-s,--seed", seed, "draw the codes with this seed").type_name("N");
+  command.add_flag("--colour,--color", colour, "the text itself, coloured by code and KL");
+  command.add_flag("--json", json, "one JSON object with codes, probabilities and KL");
   int status = kDone;
-  if (!parse(app, arguments, status)) return status;
-  if (app.count("TEXT") + app.count("--file") + app.count("--tokens") > 1) {
+  if (!command.parse(arguments, status)) return status;
+  if (int(command.given("TEXT")) + int(command.given("--file")) + int(command.given("--tokens")) >
+      1) {
     fail(ErrorCode::kInvalidArgument, "TEXT, --file and --tokens: expected one of them");
   }
   if (json && colour) fail(ErrorCode::kInvalidArgument, "--colour has no effect with --json");
@@ -148,7 +149,7 @@ int run_encode(const std::vector<std::string>& arguments) {
     tokens = parse_token_list(tokens_text);
   } else {
     const Tokenizer& tokenizer = model.require_tokenizer();
-    tokens = tokenizer.encode(app.count("TEXT") > 0 ? text : read_input(file.empty() ? "-" : file));
+    tokens = tokenizer.encode(command.given("TEXT") ? text : read_input(file.empty() ? "-" : file));
   }
   if (tokens.empty()) fail(ErrorCode::kInvalidArgument, "the text is empty");
   if (int64_t(tokens.size()) > config.max_position_embeddings) {
@@ -157,7 +158,7 @@ int run_encode(const std::vector<std::string>& arguments) {
          tokens.size(), config.max_position_embeddings);
   }
   const auto codes =
-      encode(model, tokens, app.count("--seed") > 0 ? std::optional(seed) : std::nullopt);
+      encode(model, tokens, command.given("--seed") ? std::optional(seed) : std::nullopt);
   if (json) {
     OrderedJson result;
     result["tokens"] = tokens;

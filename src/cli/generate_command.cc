@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "cli/cli11.h"
 #include "cli/command.h"
+#include "cli/command_line.h"
 #include "cli/model_options.h"
 #include "core/error.h"
 #include "core/json.h"
@@ -23,51 +23,59 @@ struct Options {
   bool json = false, no_cache = false, no_prompt = false, escape = false;
 };
 
-void add_options(CLI::App& app, Options& o) {
+void add_options(CommandLine& command, Options& o) {
   SamplingSettings& s = o.request.sampling;
-  o.model.add_to(app);
-  app.add_option("-p,--prompt", o.prompt, "the prompt (default: stdin)")->type_name("TEXT");
-  app.add_option("-f,--file", o.file, "the prompt is the content of a file")->type_name("FILE");
-  app.add_option("--tokens", o.tokens, "the prompt as token ids: 3,1,4")->type_name("IDS");
-  app.add_flag("-e,--escape", o.escape, "\\n and \\t in the prompt are a newline and a tab");
-  app.add_option("-n,--n-predict", o.request.max_tokens, "tokens to generate (default 128)")
-      ->type_name("N");
-  app.add_option("--count", o.count, "sequences, each with its own draws (default 1)")
-      ->type_name("N");
-  app.add_option("--z", o.z,
-                 "where the codes come from: posterior (default), map, prior, seed:N, code:V,…, "
-                 "from:TEXT, file:PATH")
-      ->type_name("POLICY");
-  add_seed(app, s.seed, "of tokens and codes: same seed, same text (default 0)");
-  app.add_option("--temp", s.temperature, "temperature; 0: the most likely token (default 0.8)")
-      ->type_name("X");
-  app.add_option("--top-k", s.top_k, "keep the K most likely; 0: all (default 40)")->type_name("K");
-  app.add_option("--top-p", s.top_p, "keep the likeliest up to this mass; 1: off (default 0.95)")
-      ->type_name("P");
-  app.add_option("--min-p", s.min_p,
-                 "drop below this share of the likeliest; 0: off (default 0.05)")
-      ->type_name("P");
-  app.add_option("--repeat-penalty", s.repeat_penalty, "divides logits of recent tokens; 1: off")
-      ->type_name("X");
-  app.add_option("--repeat-last-n", s.repeat_last_n, "how far penalties look back (default 64)")
-      ->type_name("N");
-  app.add_option("--presence-penalty", s.presence_penalty,
-                 "off the logits of recent tokens; 0: off")
-      ->type_name("X");
-  app.add_option("--frequency-penalty", s.frequency_penalty, "the same for each time; 0: off")
-      ->type_name("X");
-  app.add_option("-l,--logit-bias", o.biases, "TOKEN+X or TOKEN-X; TOKEN-inf bans it; repeatable")
-      ->type_name("BIAS")
-      ->allow_extra_args(false);
-  app.add_option("--stop", o.request.stop, "a text that ends the sequence; repeatable")
-      ->type_name("TEXT")
-      ->allow_extra_args(false);
-  app.add_option("--logprobs", o.request.logprobs, "with --json: alternatives for each token")
-      ->type_name("N");
-  app.add_flag("--no-display-prompt", o.no_prompt, "print what is generated alone");
-  app.add_flag("--no-cache", o.no_cache, "compute everything again for each token: a check");
-  app.add_flag("--json", o.json,
-               "one JSON object a sequence, with tokens, codes, log-probabilities");
+  o.model.add_to(command);
+  command.add_option("-p,--prompt", o.prompt, "the prompt (default: stdin)").type_name("TEXT");
+  command.add_option("-f,--file", o.file, "the prompt is the content of a file").type_name("FILE");
+  command.add_option("--tokens", o.tokens, "the prompt as token ids: 3,1,4").type_name("IDS");
+  command.add_flag("-e,--escape", o.escape, "\\n and \\t in the prompt are a newline and a tab");
+  command.add_option("-n,--n-predict", o.request.max_tokens, "tokens to generate (default 128)")
+      .type_name("N");
+  command.add_option("--count", o.count, "sequences, each with its own draws (default 1)")
+      .type_name("N");
+  command
+      .add_option("--z", o.z,
+                  "where the codes come from: posterior (default), map, prior, seed:N, code:V,…, "
+                  "from:TEXT, file:PATH")
+      .type_name("POLICY");
+  command.add_option("-s,--seed", s.seed, "of tokens and codes: same seed, same text (default 0)")
+      .type_name("N");
+  command.add_option("--temp", s.temperature, "temperature; 0: the most likely token (default 0.8)")
+      .type_name("X");
+  command.add_option("--top-k", s.top_k, "keep the K most likely; 0: all (default 40)")
+      .type_name("K");
+  command
+      .add_option("--top-p", s.top_p, "keep the likeliest up to this mass; 1: off (default 0.95)")
+      .type_name("P");
+  command
+      .add_option("--min-p", s.min_p,
+                  "drop below this share of the likeliest; 0: off (default 0.05)")
+      .type_name("P");
+  command
+      .add_option("--repeat-penalty", s.repeat_penalty, "divides logits of recent tokens; 1: off")
+      .type_name("X");
+  command.add_option("--repeat-last-n", s.repeat_last_n, "how far penalties look back (default 64)")
+      .type_name("N");
+  command
+      .add_option("--presence-penalty", s.presence_penalty,
+                  "off the logits of recent tokens; 0: off")
+      .type_name("X");
+  command.add_option("--frequency-penalty", s.frequency_penalty, "the same for each time; 0: off")
+      .type_name("X");
+  command
+      .add_option("-l,--logit-bias", o.biases, "TOKEN+X or TOKEN-X; TOKEN-inf bans it; repeatable")
+      .type_name("BIAS")
+      .one_at_a_time();
+  command.add_option("--stop", o.request.stop, "a text that ends the sequence; repeatable")
+      .type_name("TEXT")
+      .one_at_a_time();
+  command.add_option("--logprobs", o.request.logprobs, "with --json: alternatives for each token")
+      .type_name("N");
+  command.add_flag("--no-display-prompt", o.no_prompt, "print what is generated alone");
+  command.add_flag("--no-cache", o.no_cache, "compute everything again for each token: a check");
+  command.add_flag("--json", o.json,
+                   "one JSON object a sequence, with tokens, codes, log-probabilities");
 }
 
 std::string unescaped(const std::string& text) {
@@ -167,7 +175,7 @@ void put(const std::string& text) {
 }  // namespace
 
 int run_generate(const std::vector<std::string>& arguments) {
-  CLI::App app(
+  CommandLine command(
       "Continues a prompt. Text goes to stdout as it comes, everything else to stderr. Sampling\n"
       "options, their defaults and order are llama.cpp's; --z says where the codes come from.\n\n"
       "examples:\n"
@@ -176,10 +184,10 @@ int run_generate(const std::vector<std::string>& arguments) {
       "  echo 'Once upon' | freeformer generate -m DIR --temp 0 --json\n",
       "generate");
   Options o;
-  add_options(app, o);
+  add_options(command, o);
   int status = kDone;
-  if (!parse(app, arguments, status)) return status;
-  o.has_prompt = app.count("--prompt") > 0;
+  if (!command.parse(arguments, status)) return status;
+  o.has_prompt = command.given("--prompt");
   if (int(o.has_prompt) + int(!o.file.empty()) + int(!o.tokens.empty()) > 1) {
     fail(ErrorCode::kInvalidArgument, "--prompt, --file and --tokens: expected one of them");
   }
@@ -199,7 +207,7 @@ int run_generate(const std::vector<std::string>& arguments) {
   LatentPolicy policy = parse_latent_policy(o.z);
 
   const OpenModel model = open_model(o.model);
-  if (app.count("--z") > 0 && !model.engine->config().latent.present()) {
+  if (command.given("--z") && !model.engine->config().latent.present()) {
     fail(ErrorCode::kInvalidArgument, "--z {}: {} is a plain decoder without a latent", o.z,
          o.model.folder);
   }

@@ -3,8 +3,8 @@
 #include <map>
 #include <optional>
 
-#include "cli/cli11.h"
 #include "cli/command.h"
+#include "cli/command_line.h"
 #include "core/blas.h"
 #include "core/checkpoint.h"
 #include "core/error.h"
@@ -132,7 +132,7 @@ void print_model(const std::string& path, const ModelConfig& config, const Order
 }  // namespace
 
 int run_info(const std::vector<std::string>& arguments) {
-  CLI::App app(
+  CommandLine command(
       "Prints what this machine offers and, given a checkpoint folder or a config.json, what it\n"
       "holds: sizes, parameters by part, the latent, memory. Opening a checkpoint checks every\n"
       "tensor's name, shape and place. LibTorch is not loaded.\n\n"
@@ -144,15 +144,15 @@ int run_info(const std::vector<std::string>& arguments) {
       "info");
   std::string path;
   bool json = false;
-  app.add_option("path", path, "checkpoint folder in Hugging Face layout, or a config.json");
-  app.add_flag("--json", json, "one JSON object");
+  command.add_option("path", path, "checkpoint folder in Hugging Face layout, or a config.json");
+  command.add_flag("--json", json, "one JSON object");
   int status = kDone;
-  if (!parse(app, arguments, status)) return status;
+  if (!command.parse(arguments, status)) return status;
 
   OrderedJson report;
   report["version"] = FREEFORMER_VERSION;
   report["machine"] = machine_report();
-  if (app.count("path") > 0) {
+  if (command.given("path")) {
     if (path.empty()) fail(ErrorCode::kInvalidArgument, "the path is empty");
     std::optional<Checkpoint> checkpoint;
     std::error_code ignored;  // whatever is wrong with it, opening it says so

@@ -1,7 +1,7 @@
 #include <cmath>
 
-#include "cli/cli11.h"
 #include "cli/command.h"
+#include "cli/command_line.h"
 #include "cli/model_options.h"
 #include "core/error.h"
 #include "core/json.h"
@@ -124,7 +124,7 @@ OrderedJson print_comparison(const std::string& metric, const std::vector<std::s
 }  // namespace
 
 int run_likelihood(const std::vector<std::string>& arguments) {
-  CLI::App app(
+  CommandLine command(
       "How likely is a text? A plain decoder has one answer, its cross-entropy. A Free "
       "Transformer\n"
       "has bounds, and each is named: posterior_ce (not comparable with anything: the encoder has\n"
@@ -142,33 +142,34 @@ int run_likelihood(const std::vector<std::string>& arguments) {
   int64_t context = 0, limit = 0, z_samples = 16;
   std::string prompt;
   bool json = false, quiet = false;
-  options.add_to(app, /*model_required=*/false);
-  app.remove_option(app.get_option("--model"));
-  app.add_option("-m,--model", models, "a checkpoint; several to compare them")
-      ->type_name("DIR")
-      ->allow_extra_args(false)
-      ->required();
-  app.add_option("FILE", file, "the text (default: stdin)")->type_name("FILE");
-  app.add_option("--context", context, "tokens of a window (default: the model's)")->type_name("T");
-  app.add_option("--limit", limit, "read only the first N tokens")->type_name("N");
-  app.add_option("--iwae", settings.iwae_samples, "samples K of the IWAE bound (default: none)")
-      ->type_name("K");
-  add_seed(app, settings.seed, "of the codes (default 0)");
-  app.add_option("--compare", metric, "the first model against the others by elbo or iwae")
-      ->check(CLI::IsMember({"elbo", "iwae", "posterior_ce"}))
-      ->type_name("METRIC");
-  app.add_option("-p,--prompt", prompt,
-                 "score the text as a completion of this: the encoder reads the prompt alone, the "
-                 "completion's codes are the prior's")
-      ->type_name("TEXT");
-  app.add_option("--z-samples", z_samples, "with --prompt: draws to average over (default 16)")
-      ->type_name("K");
-  app.add_flag("-q,--quiet", quiet, "no progress on stderr");
-  app.add_flag("--json", json, "one JSON object a model");
+  options.add_all_but_model_to(command);
+  command.add_option("-m,--model", models, "a checkpoint; several to compare them")
+      .type_name("DIR")
+      .one_at_a_time()
+      .required();
+  command.add_option("FILE", file, "the text (default: stdin)").type_name("FILE");
+  command.add_option("--context", context, "tokens of a window (default: the model's)")
+      .type_name("T");
+  command.add_option("--limit", limit, "read only the first N tokens").type_name("N");
+  command.add_option("--iwae", settings.iwae_samples, "samples K of the IWAE bound (default: none)")
+      .type_name("K");
+  command.add_option("-s,--seed", settings.seed, "of the codes (default 0)").type_name("N");
+  command.add_option("--compare", metric, "the first model against the others by elbo or iwae")
+      .choices({"elbo", "iwae", "posterior_ce"})
+      .type_name("METRIC");
+  command
+      .add_option("-p,--prompt", prompt,
+                  "score the text as a completion of this: the encoder reads the prompt alone, the "
+                  "completion's codes are the prior's")
+      .type_name("TEXT");
+  command.add_option("--z-samples", z_samples, "with --prompt: draws to average over (default 16)")
+      .type_name("K");
+  command.add_flag("-q,--quiet", quiet, "no progress on stderr");
+  command.add_flag("--json", json, "one JSON object a model");
   int status = kDone;
-  if (!parse(app, arguments, status)) return status;
+  if (!command.parse(arguments, status)) return status;
   const auto require_positive = [&](const char* option, int64_t value) {
-    if (app.count(option) > 0 && value < 1) {
+    if (command.given(option) && value < 1) {
       fail(ErrorCode::kInvalidArgument, "{} is {}, expected 1 or more", option, value);
     }
   };
@@ -183,15 +184,15 @@ int run_likelihood(const std::vector<std::string>& arguments) {
     fail(ErrorCode::kInvalidArgument, "--compare iwae: expected --iwae K, the number of samples");
   }
 
-  const bool completes = app.count("--prompt") > 0;
-  if (app.count("--z-samples") > 0 && !completes) {
+  const bool completes = command.given("--prompt");
+  if (command.given("--z-samples") && !completes) {
     fail(ErrorCode::kInvalidArgument, "--z-samples has no effect without --prompt");
   }
   if (completes && (z_samples < 1 || z_samples > 65536)) {
     fail(ErrorCode::kInvalidArgument, "--z-samples is {}, expected 1 to 65536", z_samples);
   }
   for (const char* other : {"--context", "--limit", "--iwae", "--compare"}) {
-    if (completes && app.count(other) > 0) {
+    if (completes && command.given(other)) {
       fail(ErrorCode::kInvalidArgument, "{} has no effect with --prompt", other);
     }
   }

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "cli/cli11.h"
+#include "cli/command_line.h"
 #include "cli/load_plugin.h"
 #include "core/error.h"
 #include "core/file.h"
@@ -14,33 +14,21 @@
 
 namespace freeformer::cli {
 
-void ModelOptions::add_to(CLI::App& app, bool model_required) {
-  auto* model = app.add_option("-m,--model", folder, "a checkpoint: a run's checkpoints/best, say")
-                    ->type_name("DIR");
-  if (model_required) model->required();
-  app.add_option("--device", device, "a LibTorch device: cpu, cuda, cuda:1 (default cpu)")
-      ->type_name("DEVICE");
-  app.add_option("--precision", precision, "fp32 or bf16 (default fp32)")
-      ->check(CLI::IsMember({"fp32", "bf16"}))
-      ->type_name("TYPE");
-  app.add_option("-t,--threads", threads, "threads (default: one per physical core)")
-      ->type_name("N");
+void ModelOptions::add_to(CommandLine& command) {
+  command.add_option("-m,--model", folder, "a checkpoint: a run's checkpoints/best, say")
+      .type_name("DIR")
+      .required();
+  add_all_but_model_to(command);
 }
 
-CLI::Option* add_seed(CLI::App& app, uint64_t& seed, const std::string& help) {
-  return app
-      .add_option_function<std::string>(
-          "-s,--seed",
-          [&seed](const std::string& text) {
-            const char* last = text.data() + text.size();
-            const auto [end, error] = std::from_chars(text.data(), last, seed);
-            if (error != std::errc() || end != last) {
-              throw CLI::ValidationError("--seed",
-                                         "\"" + text + "\", expected a whole number, 0 to 2^64-1");
-            }
-          },
-          help)
-      ->type_name("N");
+void ModelOptions::add_all_but_model_to(CommandLine& command) {
+  command.add_option("--device", device, "a LibTorch device: cpu, cuda, cuda:1 (default cpu)")
+      .type_name("DEVICE");
+  command.add_option("--precision", precision, "fp32 or bf16 (default fp32)")
+      .choices({"fp32", "bf16"})
+      .type_name("TYPE");
+  command.add_option("-t,--threads", threads, "threads (default: one per physical core)")
+      .type_name("N");
 }
 
 OpenModel open_model(const ModelOptions& options) {

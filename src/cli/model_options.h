@@ -8,12 +8,9 @@
 #include "engine/engine.h"
 #include "text/tokenizer.h"
 
-namespace CLI {
-class App;
-class Option;
-}  // namespace CLI
-
 namespace freeformer::cli {
+
+class CommandLine;
 
 struct ModelOptions {
   std::string folder;
@@ -22,7 +19,8 @@ struct ModelOptions {
   int threads = 0;
 
   // -m/--model, --device, --precision, -t/--threads
-  void add_to(CLI::App& app, bool model_required = true);
+  void add_to(CommandLine& command);
+  void add_all_but_model_to(CommandLine& command);  // for a command that takes several models
 };
 
 // A model with its tokenizer, ready for use.
@@ -35,9 +33,6 @@ struct OpenModel {
   const Tokenizer& require_tokenizer() const;
 };
 OpenModel open_model(const ModelOptions& options);
-
-// -s/--seed: a whole number below 2^64, strictly (CLI11 wraps and saturates).
-CLI::Option* add_seed(CLI::App& app, uint64_t& seed, const std::string& help);
 
 // "3,1,4": token ids of --tokens. Throws kInvalidArgument.
 std::vector<int32_t> parse_token_list(const std::string& text);

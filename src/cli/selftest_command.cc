@@ -1,5 +1,5 @@
-#include "cli/cli11.h"
 #include "cli/command.h"
+#include "cli/command_line.h"
 #include "cli/load_plugin.h"
 #include "core/error.h"
 #include "core/json.h"
@@ -56,7 +56,7 @@ OrderedJson to_json(const GoldenReport& report) {
 }  // namespace
 
 int run_selftest(const std::vector<std::string>& arguments) {
-  CLI::App app(
+  CommandLine command(
       "Runs golden cases (a small model with inputs, and the logits, losses and gradients that an\n"
       "independent float64 reference computed) through this build, prints the largest relative\n"
       "error per quantity and fails above tolerance: the way to trust a new machine or device.\n\n"
@@ -68,13 +68,14 @@ int run_selftest(const std::vector<std::string>& arguments) {
   std::vector<std::string> folders;
   GoldenOptions options;
   bool json = false;
-  app.add_option("--golden", folders, "folder of a case; may be repeated")->type_name("DIR");
-  app.add_flag("--bf16", options.bf16, "compute in bf16, at bf16's tolerances");
-  app.add_option("--device", options.device, "a LibTorch device: cpu, cuda, cuda:1 (default cpu)")
-      ->type_name("DEVICE");
-  app.add_flag("--json", json, "one JSON object a case, with the error per quantity");
+  command.add_option("--golden", folders, "folder of a case; may be repeated").type_name("DIR");
+  command.add_flag("--bf16", options.bf16, "compute in bf16, at bf16's tolerances");
+  command
+      .add_option("--device", options.device, "a LibTorch device: cpu, cuda, cuda:1 (default cpu)")
+      .type_name("DEVICE");
+  command.add_flag("--json", json, "one JSON object a case, with the error per quantity");
   int status = kDone;
-  if (!parse(app, arguments, status)) return status;
+  if (!command.parse(arguments, status)) return status;
 
   std::vector<std::filesystem::path> cases(folders.begin(), folders.end());
   if (cases.empty()) cases = shipped_cases();

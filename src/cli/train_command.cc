@@ -1,5 +1,5 @@
-#include "cli/cli11.h"
 #include "cli/command.h"
+#include "cli/command_line.h"
 #include "cli/load_plugin.h"
 #include "core/error.h"
 #include "core/json.h"
@@ -8,7 +8,7 @@
 namespace freeformer::cli {
 
 int run_train(const std::vector<std::string>& arguments) {
-  CLI::App app(
+  CommandLine command(
       "Trains a model from one settings file. Everything lands in the run's folder (runs/NAME):\n"
       "config.toml, metrics.jsonl, TensorBoard events, checkpoints/step-N, latest and best. A run\n"
       "that was stopped or killed goes on from its latest checkpoint by the same command, bit for\n"
@@ -23,20 +23,21 @@ int run_train(const std::vector<std::string>& arguments) {
   std::vector<std::string> assignments;
   TrainRequest request;
   bool explain = false, json = false, print = false;
-  app.add_option("CONFIG", file, "settings, TOML")->type_name("FILE");
-  app.add_option("--set", assignments, "section.key=value, over the file; may be repeated")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(false);
-  app.add_option("--resume", request.resume,
-                 "auto (default): go on from the latest checkpoint; no: only where there is none; "
-                 "or a checkpoint")
-      ->type_name("auto|no|DIR");
-  app.add_flag("--explain", explain, "print every key with its meaning and default, and end");
-  app.add_flag("--print-config", print, "print the settings as they would be used, and end");
-  app.add_flag("-q,--quiet", request.quiet, "no progress on stderr");
-  app.add_flag("--json", json, "print the outcome as one JSON object");
+  command.add_option("CONFIG", file, "settings, TOML").type_name("FILE");
+  command.add_option("--set", assignments, "section.key=value, over the file; may be repeated")
+      .type_name("KEY=VALUE")
+      .one_at_a_time();
+  command
+      .add_option("--resume", request.resume,
+                  "auto (default): go on from the latest checkpoint; no: only where there is none; "
+                  "or a checkpoint")
+      .type_name("auto|no|DIR");
+  command.add_flag("--explain", explain, "print every key with its meaning and default, and end");
+  command.add_flag("--print-config", print, "print the settings as they would be used, and end");
+  command.add_flag("-q,--quiet", request.quiet, "no progress on stderr");
+  command.add_flag("--json", json, "print the outcome as one JSON object");
   int status = kDone;
-  if (!parse(app, arguments, status)) return status;
+  if (!command.parse(arguments, status)) return status;
   if (explain) {
     fmt::print("{}", explain_train_config());
     return kDone;
