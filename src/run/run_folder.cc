@@ -92,10 +92,9 @@ RunFolder::RunFolder(std::filesystem::path path)
     const int reason = errno;
     ::close(lock_);
     if (reason != EWOULDBLOCK) fail_io(lock, "lock", reason);
-    fail(ErrorCode::kIo,
-         "{}: another process is training in this folder; choose another "
-         "with --set run.folder=DIR",
-         path_.string());
+    throw RunFolderBusy(path_.string() +
+                        ": another process is training in this folder; choose another with --set "
+                        "run.folder=DIR");
   }
   for (const auto& entry : std::filesystem::directory_iterator(checkpoints_)) {
     if (!entry.path().filename().string().starts_with(kTemporary)) continue;

@@ -14,12 +14,20 @@
 #include <string>
 #include <vector>
 
+#include "core/error.h"
+
 namespace freeformer {
+
+// Another process trains in the folder.
+class RunFolderBusy : public Error {
+ public:
+  explicit RunFolderBusy(const std::string& message) : Error(ErrorCode::kIo, message) {}
+};
 
 class RunFolder {
  public:
   // Makes the folder where it is missing, takes its lock and removes what a killed save left
-  // behind. Throws kIo, also when another process trains here.
+  // behind. Throws kIo, RunFolderBusy.
   explicit RunFolder(std::filesystem::path path);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;

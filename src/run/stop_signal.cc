@@ -11,6 +11,7 @@ namespace {
 constexpr std::array<int, 3> kSignals = {SIGTERM, SIGINT, SIGUSR1};
 
 volatile std::sig_atomic_t received_signal = 0;
+int living = 0;  // instances; the first one catches, the last one gives back
 std::array<struct sigaction, kSignals.size()> former_handlers;
 
 extern "C" void handle_stop(int signal) {
@@ -21,6 +22,7 @@ extern "C" void handle_stop(int signal) {
 }  // namespace
 
 StopSignal::StopSignal() {
+  if (living++ > 0) return;
   received_signal = 0;
   struct sigaction action {};
   action.sa_handler = handle_stop;
@@ -32,6 +34,7 @@ StopSignal::StopSignal() {
 }
 
 StopSignal::~StopSignal() {
+  if (--living > 0) return;
   for (size_t i = 0; i < kSignals.size(); ++i) {
     sigaction(kSignals[i], &former_handlers[i], nullptr);
   }

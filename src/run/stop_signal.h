@@ -4,7 +4,8 @@
 
 namespace freeformer {
 
-// While one lives, the signals are caught; the former handlers come back afterwards.
+// While one lives, the signals are caught; the former handlers come back afterwards. They nest: a
+// signal that came during a sweep's run is still there for the sweep. Of one thread.
 class StopSignal {
  public:
   StopSignal();

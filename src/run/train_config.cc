@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <sstream>
 
 #include "core/error.h"
 #include "core/file.h"
@@ -190,6 +192,22 @@ void check_effects(Fields& fields, const TrainConfig& config) {
   }
 }
 
+// "section.key" -> value, of a text that Fields::write made: one line a key.
+std::map<std::string, std::string> key_values(const std::string& settings) {
+  std::map<std::string, std::string> values;
+  std::istringstream lines(settings);
+  std::string line, section;
+  while (std::getline(lines, line)) {
+    const size_t equals = line.find(" = ");
+    if (line.starts_with("[") && line.ends_with("]")) {
+      section = line.substr(1, line.size() - 2) + ".";
+    } else if (equals != line.npos) {
+      values[section + line.substr(0, equals)] = line.substr(equals + 3);
+    }
+  }
+  return values;
+}
+
 }  // namespace
 
 int64_t BatchSettings::rows_per_step(int64_t T) const {
@@ -240,6 +258,22 @@ TrainConfig read_train_config(const std::filesystem::path& file,
       config.run.folder.empty() ? "runs" / file.stem() : std::filesystem::path(config.run.folder);
   config.resolved = fields.write();
   return config;
+}
+
+std::vector<std::string> changed_settings(const std::string& before, const std::string& after) {
+  const auto a = key_values(before), b = key_values(after);
+  std::vector<std::string> changes;
+  const auto value = [](const auto& map, const std::string& key) {
+    const auto found = map.find(key);
+    return found == map.end() ? std::string("nothing") : found->second;
+  };
+  for (const auto& [key, text] : b) {
+    if (value(a, key) != text) changes.push_back(key + ": " + value(a, key) + " -> " + text);
+  }
+  for (const auto& [key, text] : a) {
+    if (!b.contains(key)) changes.push_back(key + ": " + text + " -> nothing");
+  }
+  return changes;
 }
 
 std::string explain_train_config() {

@@ -115,6 +115,9 @@ Fields list_fields(TrainConfig& config);
 TrainConfig read_train_config(const std::filesystem::path& file,
                               const std::vector<std::string>& assignments);
 
+// Keys whose values differ between two texts of resolved settings: "run.steps: 100 -> 200".
+std::vector<std::string> changed_settings(const std::string& before, const std::string& after);
+
 // Every key with its meaning and default.
 std::string explain_train_config();
 

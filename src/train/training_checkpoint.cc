@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <map>
-#include <sstream>
 
 #include "core/checkpoint.h"
 #include "core/error.h"
@@ -73,21 +72,6 @@ void require_same_shape(const ModelConfig& found, const ModelConfig& expected,
   }
 }
 
-// "section.key" -> value, of a text that Fields::write made: one line a key.
-std::map<std::string, std::string> key_values(const std::string& settings) {
-  std::map<std::string, std::string> values;
-  std::istringstream lines(settings);
-  std::string line, section;
-  while (std::getline(lines, line)) {
-    const size_t equals = line.find(" = ");
-    if (line.starts_with("[") && line.ends_with("]")) {
-      section = line.substr(1, line.size() - 2) + ".";
-    } else if (equals != line.npos) {
-      values[section + line.substr(0, equals)] = line.substr(equals + 3);
-    }
-  }
-  return values;
-}
 
 }  // namespace
 
@@ -126,22 +110,6 @@ TrainerState read_training_checkpoint(const std::filesystem::path& folder,
   }
   optimizer.load_state(tensors, (folder / kOptimizer).string());
   return state;
-}
-
-std::vector<std::string> changed_settings(const std::string& before, const std::string& after) {
-  const auto a = key_values(before), b = key_values(after);
-  std::vector<std::string> changes;
-  const auto value = [](const auto& map, const std::string& key) {
-    const auto found = map.find(key);
-    return found == map.end() ? std::string("nothing") : found->second;
-  };
-  for (const auto& [key, text] : b) {
-    if (value(a, key) != text) changes.push_back(key + ": " + value(a, key) + " -> " + text);
-  }
-  for (const auto& [key, text] : a) {
-    if (!b.contains(key)) changes.push_back(key + ": " + text + " -> nothing");
-  }
-  return changes;
 }
 
 }  // namespace freeformer

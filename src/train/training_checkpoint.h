@@ -38,7 +38,4 @@ void write_training_checkpoint(const std::filesystem::path& folder, const ModelC
 TrainerState read_training_checkpoint(const std::filesystem::path& folder,
                                       const ModelConfig& config, AdamW& optimizer);
 
-// Keys whose values differ between two texts of resolved settings: "run.steps: 100 -> 200".
-std::vector<std::string> changed_settings(const std::string& before, const std::string& after);
-
 }  // namespace freeformer

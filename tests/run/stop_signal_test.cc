@@ -47,6 +47,19 @@ TEST(StopSignal, TellsEachSignalByName) {
   }
 }
 
+TEST(StopSignal, OutlivesTheOneInside) {
+  const StopSignal outer;
+  {
+    const StopSignal inner;
+    ASSERT_EQ(raise(SIGTERM), 0);
+  }
+  ASSERT_NE(StopSignal::received(), nullptr) << "the sweep must hear what stopped its run";
+  {
+    const StopSignal next;
+    EXPECT_NE(StopSignal::received(), nullptr) << "the next run must not begin";
+  }
+}
+
 TEST(StopSignal, GivesTheFormerHandlersBack) {
   for (const auto& [number, name] : kStopSignals) {
     struct sigaction former {

@@ -513,6 +513,13 @@ TEST_F(TrainConfigTest, RefusesFewerPositionsThanTheDatasContext) {
                           model_config(read(kPlain, {"model.from=" + plain.string()}), 9, 65));
 }
 
+TEST_F(TrainConfigTest, NamesEverySettingThatChanged) {
+  const std::string before = read(kPlain, {"run.steps=100"}).resolved;
+  EXPECT_TRUE(changed_settings(before, before).empty());
+  const auto changes = changed_settings(before, read(kPlain, {"run.steps=200"}).resolved);
+  EXPECT_THAT(changes, testing::Contains("run.steps: 100 -> 200"));
+}
+
 TEST_F(TrainConfigTest, RefusesAModelFromThatIsNone) {
   const fs::path none = folder.path() / "none";
   EXPECT_FREEFORMER_ERROR(ErrorCode::kIo, none.string() + ": cannot open: No such file",
