@@ -5,7 +5,6 @@
 #include <new>
 #include <system_error>
 
-#include "cli/cli11.h"
 #include "core/error.h"
 #include "core/suggest.h"
 
@@ -28,13 +27,6 @@ void print_help() {
       "  OMP_NUM_THREADS       threads (default: one per physical core)\n"
       "  FREEFORMER_CPU_ISA    instruction set of the kernels (see freeformer info)\n"
       "  FREEFORMER_LOG        error, warn, info or debug\n");
-}
-
-// One line on stderr, which may be closed or full: then there is nobody to tell.
-int report(ExitStatus status, const std::string& message) {
-  const std::string line = "freeformer" + one_line(message) + "\n";
-  std::fputs(line.c_str(), stderr);
-  return status;
 }
 
 int run(const Command& command, const std::vector<std::string>& arguments) {
@@ -80,7 +72,10 @@ int choose_and_run(const std::vector<std::string>& arguments) {
 
 const std::vector<Command>& commands() {
   static const std::vector<Command> table = {
+      {"demo", "the paper's experiment in minutes: a model that decides before it speaks",
+       run_demo},
       {"train", "train a model from one settings file; goes on where it was stopped", run_train},
+      {"sweep", "train over the values of any settings; one table, one report", run_sweep},
       {"generate", "continue a prompt, with codes from where you say", run_generate},
       {"encode", "what the encoder reads into a text: codes, bits, KL", run_encode},
       {"likelihood", "how likely a text is, honestly: ELBO, IWAE, prior", run_likelihood},
@@ -91,20 +86,10 @@ const std::vector<Command>& commands() {
   return table;
 }
 
-bool parse(CLI::App& app, const std::vector<std::string>& arguments, int& status) {
-  app.get_formatter()->column_width(34);
-  try {
-    // CLI11 takes them back to front.
-    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
-    return true;
-  } catch (const CLI::CallForHelp&) {
-    fmt::print("{}", app.help());
-    status = kDone;
-  } catch (const CLI::ParseError& error) {
-    status = report(kMisused,
-                    fmt::format(": {}; see freeformer {} --help", error.what(), app.get_name()));
-  }
-  return false;
+int report(ExitStatus status, const std::string& message) {
+  const std::string line = "freeformer" + one_line(message) + "\n";
+  std::fputs(line.c_str(), stderr);  // which may be closed or full: then there is nobody to tell
+  return status;
 }
 
 int run_program(const std::vector<std::string>& arguments) {

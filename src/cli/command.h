@@ -6,10 +6,6 @@
 #include <string>
 #include <vector>
 
-namespace CLI {
-class App;
-}
-
 namespace freeformer::cli {
 
 enum ExitStatus { kDone = 0, kFailed = 1, kMisused = 2 };
@@ -22,6 +18,8 @@ struct Command {
 
 const std::vector<Command>& commands();
 
+int run_demo(const std::vector<std::string>& arguments);
+int run_sweep(const std::vector<std::string>& arguments);
 int run_train(const std::vector<std::string>& arguments);
 int run_generate(const std::vector<std::string>& arguments);
 int run_encode(const std::vector<std::string>& arguments);
@@ -30,9 +28,8 @@ int run_info(const std::vector<std::string>& arguments);
 int run_selftest(const std::vector<std::string>& arguments);
 int run_bench(const std::vector<std::string>& arguments);
 
-// Parses into `app`; true if the command should go on. Otherwise `status` is what to return: 0
-// after --help, 2 after a mistake, which is reported as one line on stderr.
-bool parse(CLI::App& app, const std::vector<std::string>& arguments, int& status);
+// Writes "freeformer" and the message as one line to stderr; returns the status.
+int report(ExitStatus status, const std::string& message);
 
 // The whole program: chooses the command, turns errors into one line and a status.
 int run_program(const std::vector<std::string>& arguments);

@@ -1,0 +1,282 @@
+#include "lab/sweep.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+#include "core/file.h"
+
+namespace freeformer {
+namespace {
+
+// A folder's name from any text: what is not a letter, a digit or one of =.,+- becomes a dash.
+std::string folder_name(const std::string& text) {
+  std::string name;
+  for (const char c : text) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                       std::string_view("=.,+-_").find(c) != std::string_view::npos;
+    if (plain || name.empty() || name.back() != '-') name += plain ? c : '-';
+  }
+  return name;
+}
+
+std::string joined(const std::vector<std::pair<std::string, std::string>>& values) {
+  std::string text;
+  for (const auto& [key, value] : values) text += (text.empty() ? "" : ", ") + key + "=" + value;
+  return text;
+}
+
+// Every combination of the axes' values, the last axis fastest.
+std::vector<SweepPoint> grid(const std::vector<SweepAxis>& axes) {
+  std::vector<SweepPoint> points(1);
+  for (const SweepAxis& axis : axes) {
+    std::vector<SweepPoint> longer;
+    for (const SweepPoint& point : points) {
+      for (const std::string& value : axis.values) {
+        longer.push_back(point);
+        longer.back().values.emplace_back(axis.key, value);
+      }
+    }
+    points = std::move(longer);
+  }
+  for (SweepPoint& point : points) {
+    point.label = point.values.empty() ? "as configured" : joined(point.values);
+  }
+  return points;
+}
+
+// Plain decoders have no latent: its keys do not part them.
+std::vector<SweepPoint> baselines(const std::vector<SweepAxis>& axes) {
+  std::vector<SweepAxis> others;
+  for (const SweepAxis& axis : axes) {
+    if (!axis.key.starts_with("latent.") && axis.key != "optimizer.encoder_factor" &&
+        axis.key != "optimizer.table_factor") {
+      others.push_back(axis);
+    }
+  }
+  std::vector<SweepPoint> points;
+  for (const auto kind : {SweepPoint::Kind::kPlain, SweepPoint::Kind::kDeeper}) {
+    for (SweepPoint& point : grid(others)) {
+      point.kind = kind;
+      point.label = kind == SweepPoint::Kind::kPlain ? "plain" : "plain, one more layer";
+      if (!point.values.empty()) point.label += ", " + joined(point.values);
+      points.push_back(std::move(point));
+    }
+  }
+  return points;
+}
+
+std::vector<std::string> assignments_of(const SweepRequest& request, const SweepPoint& point) {
+  std::vector<std::string> assignments = request.assignments;
+  for (const auto& [key, value] : point.values) assignments.push_back(key + "=" + value);
+  if (point.kind != SweepPoint::Kind::kGrid) {
+    std::erase_if(assignments, [](const std::string& a) {
+      return a.starts_with("latent.") || a.starts_with("optimizer.encoder_factor=") ||
+             a.starts_with("optimizer.table_factor=") || a.starts_with("evaluation.iwae_samples=");
+    });
+    assignments.push_back("latent.bits=0");
+  }
+  if (point.kind == SweepPoint::Kind::kDeeper) {
+    const TrainConfig plain = read_train_config(request.config, assignments);
+    assignments.push_back(
+        fmt::format("model.num_hidden_layers={}", plain.model.num_hidden_layers + 1));
+  }
+  return assignments;
+}
+
+struct Column {
+  std::string name;
+  std::function<std::optional<double>(const RunStudy&)> value;
+  const char* format;
+};
+
+std::optional<double> if_latent(const RunStudy& study, double value) {
+  return study.has_latent ? std::optional(value) : std::nullopt;
+}
+
+std::vector<Column> columns(const std::vector<SweepResult>& results) {
+  std::vector<Column> all = {
+      {"CE or ELBO", [](const RunStudy& s) { return std::optional(s.elbo); }, "{:.4f}"},
+      {"IWAE", [](const RunStudy& s) { return if_latent(s, s.iwae); }, "{:.4f}"},
+      {"posterior CE", [](const RunStudy& s) { return if_latent(s, s.posterior_ce); }, "{:.4f}"},
+      {"prior CE", [](const RunStudy& s) { return if_latent(s, s.prior_ce); }, "{:.4f}"},
+      {"KL, bits", [](const RunStudy& s) { return if_latent(s, s.kl_bits); }, "{:.3f}"},
+      {"bits alive", [](const RunStudy& s) { return if_latent(s, double(s.bits_alive)); },
+       "{:.1f}"}};
+  const bool has_optimum = std::any_of(results.begin(), results.end(),
+                                       [](const SweepResult& r) { return r.study.optimum; });
+  if (has_optimum) {
+    all.push_back({"best without Z", [](const RunStudy& s) { return s.optimum; }, "{:.4f}"});
+  }
+  const auto letters = [&](const char* name, const char* format, bool latent_only, auto value) {
+    all.push_back({name,
+                   [=](const RunStudy& s) -> std::optional<double> {
+                     if (!s.letters || (latent_only && !s.has_latent)) return std::nullopt;
+                     return value(*s.letters);
+                   },
+                   format});
+  };
+  const bool has_letters = std::any_of(results.begin(), results.end(), [](const SweepResult& r) {
+    return r.study.letters.has_value();
+  });
+  if (has_letters) {
+    using S = LettersStudy;
+    letters("place, same Z", "{:.2f}", true, [](const S& s) { return s.same_z.place; });
+    letters("place, own Z", "{:.2f}", false, [](const S& s) { return s.own_z.place; });
+    letters("spread, same Z", "{:.1f}", true, [](const S& s) { return s.same_z.spread; });
+    letters("spread, own Z", "{:.1f}", false, [](const S& s) { return s.own_z.spread; });
+    letters("noise, same Z", "{:.3f}", true, [](const S& s) { return s.same_z.noise; });
+    letters("noise, own Z", "{:.3f}", false, [](const S& s) { return s.own_z.noise; });
+    letters("noise by chance", "{:.3f}", true, [](const S& s) { return s.same_z.noise_rate; });
+    letters("well formed", "{:.3f}", false, [](const S& s) { return s.own_z.well_formed; });
+    letters("I(Z; place), bits", "{:.2f}", true,
+            [](const S& s) { return s.place_information_bits; });
+    letters("I(Z; noise), bits", "{:.2f}", true,
+            [](const S& s) { return s.noise_information_bits; });
+  }
+  return all;
+}
+
+// "0.123 ± 0.004" over seeds.
+std::string cell(const Column& column, const std::vector<const RunStudy*>& studies) {
+  std::vector<double> values;
+  for (const RunStudy* study : studies) {
+    if (const auto value = column.value(*study)) values.push_back(*value);
+  }
+  if (values.empty()) return "–";
+  double mean = 0, squares = 0;
+  for (const double value : values) mean += value / double(values.size());
+  for (const double value : values) squares += (value - mean) * (value - mean);
+  std::string text = fmt::format(fmt::runtime(column.format), mean);
+  if (values.size() > 1) {
+    text += " ± " + fmt::format(fmt::runtime(column.format),
+                                std::sqrt(squares / double(values.size() - 1)));
+  }
+  return text;
+}
+
+}  // namespace
+
+SweepAxis parse_sweep_axis(const std::string& text) {
+  const auto refuse = [&] [[noreturn]] (const char* found) {
+    fail(ErrorCode::kInvalidArgument,
+         "--over {}: {}, expected a key and its values, like latent.kappa_bits=1/64,1/8,1", text,
+         found);
+  };
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0) refuse("no key");
+  SweepAxis axis{text.substr(0, equals), {}};
+  int depth = 0;
+  char quote = 0;
+  std::string value;
+  const auto end_value = [&] {
+    if (value.empty()) refuse("an empty value");
+    if (std::find(axis.values.begin(), axis.values.end(), value) != axis.values.end()) {
+      refuse("a value twice");
+    }
+    axis.values.push_back(std::move(value));
+    value.clear();
+  };
+  for (const char c : text.substr(equals + 1)) {
+    if (quote != 0) {
+      if (c == quote) quote = 0;
+    } else if (c == '"' || c == '\'') {
+      quote = c;
+    } else if (c == '[') {
+      ++depth;
+    } else if (c == ']') {
+      --depth;
+    } else if (c == ',' && depth == 0) {
+      end_value();
+      continue;
+    }
+    value += c;
+  }
+  end_value();
+  return axis;
+}
+
+SweepPlan plan_sweep(const SweepRequest& request) {
+  std::set<std::string> keys;
+  for (const SweepAxis& axis : request.axes) {
+    if (!keys.insert(axis.key).second) {
+      fail(ErrorCode::kInvalidArgument, "--over {}: given twice", axis.key);
+    }
+    if (axis.key == "run.seed" || axis.key == "run.folder") {
+      fail(ErrorCode::kInvalidArgument, "--over {}: {}", axis.key,
+           axis.key == "run.seed" ? "use --seeds N" : "the sweep decides it; use --out DIR");
+    }
+  }
+  SweepPlan plan;
+  plan.points = grid(request.axes);
+  if (request.baselines) {
+    for (SweepPoint& point : baselines(request.axes)) plan.points.push_back(std::move(point));
+  }
+  for (int64_t i = 0; i < request.seeds; ++i) {
+    for (size_t p = 0; p < plan.points.size(); ++p) {
+      const SweepPoint& point = plan.points[p];
+      SweepRun run;
+      run.point = p;
+      std::vector<std::string> assignments = assignments_of(request, point);
+      run.seed = read_train_config(request.config, assignments).run.seed + i;
+      run.name = folder_name(fmt::format("{},seed={}", point.label, run.seed));
+      assignments.push_back(fmt::format("run.seed={}", run.seed));
+      assignments.push_back("run.folder=" + (request.folder / run.name).string());
+      run.config = read_train_config(request.config, assignments);
+      plan.runs.push_back(std::move(run));
+    }
+  }
+  return plan;
+}
+
+SweepResult read_sweep_result(const SweepRun& run) {
+  SweepResult result;
+  result.run = &run;
+  const std::filesystem::path metrics = run.config.folder / "metrics.jsonl";
+  const std::string text = read_text_file(metrics, size_t{1} << 30);
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    result.metrics.push_back(parse_json(std::string_view(text).substr(begin, end - begin),
+                                        metrics.string(), ErrorCode::kBadCheckpoint));
+    begin = end + 1;
+  }
+  const std::filesystem::path study = run.config.folder / "study.json";
+  try {
+    result.study = run_study_from_json(
+        parse_json(read_text_file(study), study.string(), ErrorCode::kBadCheckpoint));
+  } catch (const Json::exception& error) {
+    fail(ErrorCode::kBadCheckpoint, "{}: {}; remove it, and the sweep asks the model again",
+         study.string(), error.what());
+  }
+  return result;
+}
+
+std::string sweep_table(const SweepPlan& plan, const std::vector<SweepResult>& results) {
+  const std::vector<Column> all = columns(results);
+  std::string header = "| point | runs |", rule = "|---|---|", rows;
+  std::vector<Column> used;
+  for (const Column& column : all) {
+    const bool any = std::any_of(results.begin(), results.end(), [&](const SweepResult& r) {
+      return column.value(r.study).has_value();
+    });
+    if (!any) continue;
+    used.push_back(column);
+    header += " " + column.name + " |";
+    rule += "---|";
+  }
+  for (size_t p = 0; p < plan.points.size(); ++p) {
+    std::vector<const RunStudy*> studies;
+    for (const SweepResult& result : results) {
+      if (result.run->point == p) studies.push_back(&result.study);
+    }
+    rows += fmt::format("| {} | {} |", plan.points[p].label, studies.size());
+    for (const Column& column : used) rows += " " + cell(column, studies) + " |";
+    rows += "\n";
+  }
+  return header + "\n" + rule + "\n" + rows;
+}
+
+}  // namespace freeformer

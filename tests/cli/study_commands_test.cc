@@ -1,0 +1,157 @@
+// demo and sweep through the command line, on tiny models.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+
+#include "core/json.h"
+#include "program_run.h"
+
+namespace freeformer {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+const std::string kTiny = R"(
+[run]
+steps = 40
+[data]
+kind = "letters"
+[model]
+hidden_size = 16
+num_hidden_layers = 2
+num_attention_heads = 2
+[latent]
+bits = 4
+[batch]
+tokens_per_step = 260
+[evaluation]
+every = 20
+rows = 2
+[checkpoints]
+every = 10
+[logging]
+every = 5
+gemm_share = false
+tensorboard = false
+)";
+
+class StudyCommands : public testing::Test {
+ protected:
+  StudyCommands() { write_file_atomically(file, kTiny); }
+
+  std::string sweep(const fs::path& out, const std::string& more) const {
+    return "sweep " + file.string() + " --rows 4 --iwae 2 --groups 2 --out " + out.string() + " " +
+           more;
+  }
+
+  TemporaryFolder folder;
+  const fs::path file = folder.path() / "tiny.toml";
+  const fs::path out = folder.path() / "out";
+};
+
+TEST_F(StudyCommands, MistakesAreOneLineEach) {
+  expect_one_line_error(run("sweep"), 2, "CONFIG");
+  expect_one_line_error(run("sweep /nowhere.toml"), 1, "/nowhere.toml: cannot open");
+  expect_one_line_error(run(sweep(out, "--over latent.bits")), 2, "--over latent.bits");
+  expect_one_line_error(run(sweep(out, "--over latent.bit=2,4")), 2, "latent.bits");
+  expect_one_line_error(run(sweep(out, "--over latent.bits=4,99")), 2, "expected 0 to 20");
+  expect_one_line_error(run(sweep(out, "--seeds 0")), 2, "--seeds");
+  expect_one_line_error(run("demo --set run.stepz=3"), 2, "run.steps");
+  EXPECT_FALSE(fs::exists(out));
+}
+
+TEST_F(StudyCommands, DryRunPrintsTheRunsAndMakesNothing) {
+  const Outcome outcome =
+      run(sweep(out, "--over latent.kappa_bits=1/8,1 --seeds 2 --baselines --dry-run"));
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 8);
+  EXPECT_THAT(outcome.out, HasSubstr("plain-one-more-layer,seed=2"));
+  EXPECT_FALSE(fs::exists(out));
+}
+
+#if FREEFORMER_HAS_TORCH
+
+TEST_F(StudyCommands, ASweepThatWasStoppedEndsWithTheSameTables) {
+  const std::string over = "--over latent.kappa_bits=1/8,1 --baselines -q";
+  ASSERT_EQ(run(sweep(out, over)).status, 0);
+  const std::string table = read_text_file(out / "table.md");
+  EXPECT_THAT(table, HasSubstr("| latent.kappa_bits=1/8 | 1 |"));
+  EXPECT_THAT(table, HasSubstr("well formed"));
+
+  // SIGTERM after a while, again and again, until it ends by itself. At least once in the middle.
+  const fs::path again = folder.path() / "again";
+  const std::string command =
+      "exec " + std::string(FREEFORMER_PROGRAM) + " " + sweep(again, over) + " >/dev/null 2>&1";
+  int stopped = 0;
+  for (int attempt = 0; attempt < 60; ++attempt) {
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+      _exit(127);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(900 + 150 * attempt));
+    kill(child, SIGTERM);
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) break;
+    ++stopped;
+  }
+  EXPECT_GT(stopped, 0) << "it was never stopped";
+  EXPECT_EQ(read_text_file(again / "table.md"), table);
+  EXPECT_EQ(read_text_file(again / "results.jsonl"), read_text_file(out / "results.jsonl"));
+
+  // What is done is skipped: no run is touched.
+  const auto before = fs::last_write_time(again / "plain,seed=1" / "metrics.jsonl");
+  const Outcome done = run(sweep(again, over));
+  EXPECT_EQ(done.status, 0) << done.err;
+  EXPECT_THAT(done.out, HasSubstr(table));
+  EXPECT_EQ(fs::last_write_time(again / "plain,seed=1" / "metrics.jsonl"), before);
+
+  // Other settings in the same folder are not the same sweep.
+  expect_one_line_error(run(sweep(again, over + " --set optimizer.beta2=0.5")), 1,
+                        "other settings (optimizer.beta2");
+}
+
+TEST_F(StudyCommands, TwoProcessesShareASweep) {
+  const std::string command = "(" + std::string(FREEFORMER_PROGRAM) + " " +
+                              sweep(out, "--over latent.bits=2,4 --seeds 2 -q") + " >/dev/null & " +
+                              FREEFORMER_PROGRAM + " " +
+                              sweep(out, "--over latent.bits=2,4 --seeds 2 -q") +
+                              " >/dev/null; s=$?; wait $! && exit $s)";
+  EXPECT_EQ(std::system(command.c_str()), 0);
+  const std::string results = read_text_file(out / "results.jsonl");
+  EXPECT_EQ(std::count(results.begin(), results.end(), '\n'), 4);
+}
+
+TEST_F(StudyCommands, TheDemoShowsItsFigureAndWritesAReport) {
+  const Outcome outcome = run("demo --quick --out " + out.string());
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("one Z for all eight"));
+  EXPECT_THAT(outcome.out, HasSubstr("of pairs of sequences"));
+  EXPECT_EQ(outcome.out.find('\x1b'), std::string::npos) << "colours, and no terminal";
+  const std::string report = read_text_file(out / "report.html");
+  EXPECT_THAT(report, HasSubstr("<svg"));
+  EXPECT_THAT(report, HasSubstr("</html>"));
+  // The second time there is nothing left to train.
+  const Outcome again = run("demo --quick --json --out " + out.string());
+  EXPECT_EQ(again.status, 0) << again.err;
+  EXPECT_TRUE(Json::parse(again.out).contains("letters"));
+  EXPECT_EQ(again.err.find("step 10/"), std::string::npos) << again.err;
+}
+
+#else
+
+TEST_F(StudyCommands, WithoutLibTorchSayWhatIsMissing) {
+  expect_one_line_error(run(sweep(out, "-q")), 1, "LibTorch");
+  expect_one_line_error(run("demo -q --out " + out.string()), 1, "LibTorch");
+}
+
+#endif
+
+}  // namespace
+}  // namespace freeformer
