@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "cli/command.h"
 #include "cli/command_line.h"
 #include "cli/load_plugin.h"
@@ -54,6 +56,7 @@ int run_sweep(const std::vector<std::string>& arguments) {
   line.add_flag("--json", json, "print one JSON object a run instead of the table");
   int status = kDone;
   if (!line.parse(arguments, status)) return status;
+  study.letters.information_groups = std::max(2, study.letters.groups * 3 / 8);
   request.config = file;
   for (const std::string& axis : axes) request.axes.push_back(parse_sweep_axis(axis));
   request.folder =

@@ -19,15 +19,16 @@
 namespace freeformer::kernels::attention_detail {
 
 constexpr int64_t kQueries = 48;  // rows of a block of scores
-constexpr int64_t kKeys = 256;    // its columns
+constexpr int64_t kKeys = 256;    // its columns, at most
 constexpr int64_t kPad = 16;      // heads are padded to the widest vector
 
-// One head of one sequence, packed: blocks of kKeys keys, the last padded with zeros.
+// One head of one sequence, packed: blocks of so many keys, the last padded with zeros.
 struct PackedHead {
-  const float* keys_SH;            // [blocks · kKeys, P]
-  const float* values_SH;          // [blocks · kKeys, P]
-  const float* transposed_keys;    // [blocks, P, kKeys]
-  const float* transposed_values;  // [blocks, P, kKeys]
+  int64_t block;                   // kKeys, or all keys of a short sequence
+  const float* keys_SH;            // [blocks · block, P]
+  const float* values_SH;          // [blocks · block, P]
+  const float* transposed_keys;    // [blocks, P, block]
+  const float* transposed_values;  // [blocks, P, block]
 };
 
 // Queries first..first+count of one head.
@@ -53,7 +54,7 @@ struct BackwardHead {
   const float* dot_T;    // Σ_h dout · out
   float *p, *dp;         // [kQueries, kKeys]
   float* dq_TP;          // of the scaled queries
-  float *dk_SP, *dv_SP;  // [blocks · kKeys, P]
+  float *dk_SP, *dv_SP;  // [blocks · block, P]
 };
 
 // The keys that any of the queries sees.
@@ -85,7 +86,7 @@ HWY_INLINE int64_t padded(int64_t count) { return (count + kPad - 1) / kPad * kP
 static void forward_block(const ForwardBlock& f) {
   const Floats tag;
   const auto lanes = int64_t(hn::Lanes(tag));
-  const int64_t P = f.P;
+  const int64_t P = f.P, block = f.head.block;
   float maximum[kQueries], sum[kQueries];
   for (int64_t r = 0; r < f.count; ++r) {
     maximum[r] = -std::numeric_limits<float>::infinity();
@@ -93,9 +94,9 @@ static void forward_block(const ForwardBlock& f) {
   }
   std::memset(f.out, 0, size_t(f.count * P) * sizeof(float));
   const KeyRange all = hull(f.range, f.count);
-  for (int64_t first = all.begin / kKeys * kKeys; first < all.end; first += kKeys) {
-    const int64_t columns = padded(std::min<int64_t>(kKeys, all.end - first));
-    multiply(f.q, P, 1, f.head.transposed_keys + first * P, kKeys, f.scores, kKeys, f.count,
+  for (int64_t first = all.begin / block * block; first < all.end; first += block) {
+    const int64_t columns = padded(std::min<int64_t>(block, all.end - first));
+    multiply(f.q, P, 1, f.head.transposed_keys + first * P, block, f.scores, kKeys, f.count,
              columns, P, false);
     for (int64_t r = 0; r < f.count; ++r) {
       float* row = f.scores + r * kKeys;
@@ -165,10 +166,10 @@ static void backward_scores(const BackwardHead& b, int64_t query, int64_t count,
 }
 
 static void backward_head(const BackwardHead& b) {
-  const int64_t P = b.P;
+  const int64_t P = b.P, keys_of_block = b.head.block;
   std::memset(b.dq_TP, 0, size_t(b.T * P) * sizeof(float));
-  for (int64_t first = 0; first < b.S; first += kKeys) {
-    const int64_t keys = std::min<int64_t>(kKeys, b.S - first);
+  for (int64_t first = 0; first < b.S; first += keys_of_block) {
+    const int64_t keys = std::min<int64_t>(keys_of_block, b.S - first);
     float *dk = b.dk_SP + first * P, *dv = b.dv_SP + first * P;
     bool visited = false;
     for (int64_t block = 0; block < b.T; block += kQueries) {
@@ -184,16 +185,16 @@ static void backward_head(const BackwardHead& b) {
       const KeyRange all = hull(b.ranges_T + query, count);
       const int64_t columns = padded(std::min<int64_t>(keys, all.end - first));
       const float *q = b.q_TP + query * P, *dout = b.dout_TP + query * P;
-      multiply(q, P, 1, b.head.transposed_keys + first * P, kKeys, b.p, kKeys, count, columns, P,
-               false);
-      multiply(dout, P, 1, b.head.transposed_values + first * P, kKeys, b.dp, kKeys, count, columns,
-               P, false);
+      multiply(q, P, 1, b.head.transposed_keys + first * P, keys_of_block, b.p, kKeys, count,
+               columns, P, false);
+      multiply(dout, P, 1, b.head.transposed_values + first * P, keys_of_block, b.dp, kKeys, count,
+               columns, P, false);
       backward_scores(b, query, count, first, columns);
       multiply(b.dp, kKeys, 1, b.head.keys_SH + first * P, P, b.dq_TP + query * P, P, count, P,
                columns, true);
-      if (!visited && columns < kKeys) {
-        std::memset(dk, 0, size_t(kKeys * P) * sizeof(float));
-        std::memset(dv, 0, size_t(kKeys * P) * sizeof(float));
+      if (!visited && columns < keys_of_block) {
+        std::memset(dk, 0, size_t(keys_of_block * P) * sizeof(float));
+        std::memset(dv, 0, size_t(keys_of_block * P) * sizeof(float));
         visited = true;
       }
       multiply(b.p, 1, kKeys, dout, P, dv, P, columns, P, count, visited);
@@ -201,8 +202,8 @@ static void backward_head(const BackwardHead& b) {
       visited = true;
     }
     if (!visited) {
-      std::memset(dk, 0, size_t(kKeys * P) * sizeof(float));
-      std::memset(dv, 0, size_t(kKeys * P) * sizeof(float));
+      std::memset(dk, 0, size_t(keys_of_block * P) * sizeof(float));
+      std::memset(dv, 0, size_t(keys_of_block * P) * sizeof(float));
     }
   }
 }
@@ -306,12 +307,12 @@ void unpack_rows(const float* from, int64_t P, float scale, int64_t count, int64
   HWY_DYNAMIC_DISPATCH(unpack_rows_bf16)(from, P, scale, count, H, to, stride);
 }
 
-// [kKeys, P] to [P, kKeys], in squares that fit the cache's lines.
-void transpose_block(const float* from, int64_t P, float* to) {
-  for (int64_t s0 = 0; s0 < kKeys; s0 += 16) {
+// [block, P] to [P, block], in squares that fit the cache's lines.
+void transpose_block(const float* from, int64_t block, int64_t P, float* to) {
+  for (int64_t s0 = 0; s0 < block; s0 += 16) {
     for (int64_t h0 = 0; h0 < P; h0 += 16) {
       for (int64_t h = h0; h < h0 + 16; ++h) {
-        for (int64_t s = s0; s < s0 + 16; ++s) to[h * kKeys + s] = from[s * P + h];
+        for (int64_t s = s0; s < s0 + 16; ++s) to[h * block + s] = from[s * P + h];
       }
     }
   }
@@ -326,16 +327,17 @@ class PackedKeysAndValues {
       : K_(shape.K),
         G_(shape.N / shape.K),
         P_((shape.H + kPad - 1) / kPad * kPad),
-        blocks_((shape.S + kKeys - 1) / kKeys),
-        size_(blocks_ * kKeys * P_) {
+        block_(std::min(kKeys, (shape.S + kPad - 1) / kPad * kPad)),
+        blocks_((shape.S + block_ - 1) / block_),
+        size_(blocks_ * block_ * P_) {
     const int64_t heads = shape.B * K_;
     keys_ = workspace.floats(heads * size_);
     values_ = workspace.floats(heads * size_);
     transposed_keys_ = workspace.floats(heads * size_);
     transposed_values_ = transposed_values ? workspace.floats(heads * size_) : nullptr;
     parallel_tasks(heads * blocks_, [&](int64_t task) {
-      const int64_t head = task / blocks_, first = task % blocks_ * kKeys;
-      const int64_t b = head / K_, k = head % K_, count = std::min(kKeys, shape.S - first);
+      const int64_t head = task / blocks_, first = task % blocks_ * block_;
+      const int64_t b = head / K_, k = head % K_, count = std::min(block_, shape.S - first);
       const int64_t from = (b * shape.S + first) * K_ * shape.H + k * shape.H;
       const int64_t to = head * size_ + first * P_;
       pack(k_BSKH + from, count, shape.H, keys_ + to, transposed_keys_ + to);
@@ -345,11 +347,11 @@ class PackedKeysAndValues {
   }
 
   int64_t padded_head() const { return P_; }
-  int64_t padded_keys() const { return blocks_ * kKeys; }
+  int64_t padded_keys() const { return blocks_ * block_; }
 
   PackedHead head(int64_t b, int64_t n) const {
     const int64_t at = (b * K_ + n / G_) * size_;
-    return {keys_ + at, values_ + at, transposed_keys_ + at,
+    return {block_, keys_ + at, values_ + at, transposed_keys_ + at,
             transposed_values_ == nullptr ? nullptr : transposed_values_ + at};
   }
 
@@ -357,11 +359,11 @@ class PackedKeysAndValues {
   template <typename T>
   void pack(const T* from, int64_t count, int64_t H, float* rows, float* transposed) const {
     pack_rows(from, K_ * H, count, H, P_, 1.0f, rows);
-    std::fill(rows + count * P_, rows + kKeys * P_, 0.0f);
-    if (transposed != nullptr) transpose_block(rows, P_, transposed);
+    std::fill(rows + count * P_, rows + block_ * P_, 0.0f);
+    if (transposed != nullptr) transpose_block(rows, block_, P_, transposed);
   }
 
-  int64_t K_, G_, P_, blocks_, size_;
+  int64_t K_, G_, P_, block_, blocks_, size_;
   float *keys_, *values_, *transposed_keys_, *transposed_values_;
 };
 

@@ -12,12 +12,12 @@
 namespace freeformer {
 namespace {
 
-// A folder's name from any text: what is not a letter, a digit or one of =.,+- becomes a dash.
+// A folder's name from any text: what is not a letter, a digit or one of =.+-_ becomes a dash.
 std::string folder_name(const std::string& text) {
   std::string name;
   for (const char c : text) {
     const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                       std::string_view("=.,+-_").find(c) != std::string_view::npos;
+                       std::string_view("=.+-_").find(c) != std::string_view::npos;
     if (plain || name.empty() || name.back() != '-') name += plain ? c : '-';
   }
   return name;
@@ -222,7 +222,7 @@ SweepPlan plan_sweep(const SweepRequest& request) {
       run.point = p;
       std::vector<std::string> assignments = assignments_of(request, point);
       run.seed = read_train_config(request.config, assignments).run.seed + i;
-      run.name = folder_name(fmt::format("{},seed={}", point.label, run.seed));
+      run.name = fmt::format("{},seed={}", folder_name(point.label), run.seed);
       assignments.push_back(fmt::format("run.seed={}", run.seed));
       assignments.push_back("run.folder=" + (request.folder / run.name).string());
       run.config = read_train_config(request.config, assignments);
