@@ -1,4 +1,4 @@
-"""PyTorch's best at the same work, for bench/compare: a plain Llama-style decoder, and the Free
+"""PyTorch at the same work, for bench/compare: a plain Llama-style decoder, and the Free
 Transformer written as the paper's equation 8 reads (dense straight-through over all 2^bits codes).
 
 usage: torch_peer.py '{"precision": "bf16", "bits": 0, "dim": 512, "mlp": 1408, "layers": 8,

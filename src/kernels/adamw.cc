@@ -18,8 +18,8 @@ static void adamw_range(const AdamWTensor& tensor, int64_t begin, int64_t end) {
   const float* gradient = tensor.gradient + begin;
   BFloat16* rounded = tensor.rounded == nullptr ? nullptr : tensor.rounded + begin;
   const auto gradient_scale = hn::Set(tag, tensor.gradient_scale);
-  const auto beta1 = hn::Set(tag, tensor.beta1), rest1 = hn::Set(tag, 1.0f - tensor.beta1);
-  const auto beta2 = hn::Set(tag, tensor.beta2), rest2 = hn::Set(tag, 1.0f - tensor.beta2);
+  const auto beta1 = hn::Set(tag, tensor.beta1), rest1 = hn::Set(tag, tensor.rest1);
+  const auto beta2 = hn::Set(tag, tensor.beta2), rest2 = hn::Set(tag, tensor.rest2);
   const auto kept = hn::Set(tag, float(1.0 - double(tensor.learning_rate) * double(tensor.decay)));
   const auto rate = hn::Set(tag, tensor.learning_rate / tensor.correction1);
   const auto inverse_correction2 = hn::Set(tag, 1.0f / tensor.correction2);

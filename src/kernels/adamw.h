@@ -20,6 +20,8 @@ struct AdamWTensor {
   float learning_rate = 0.0f;
   float decay = 0.0f;  // λ; 0 where weights do not decay
   float beta1 = 0.9f, beta2 = 0.95f, epsilon = 1e-8f;
+  float rest1 = 0.1f,
+        rest2 = 0.05f;  // 1 - β1, 1 - β2, of the exact β: 1 - float(0.999) is 7e-6 off
   float correction1 = 1.0f, correction2 = 1.0f;  // 1 - β1^t, 1 - β2^t
   float gradient_scale = 1.0f;                   // clipping
 };

@@ -327,7 +327,7 @@ class PackedKeysAndValues {
       : K_(shape.K),
         G_(shape.N / shape.K),
         P_((shape.H + kPad - 1) / kPad * kPad),
-        block_(std::min(kKeys, (shape.S + kPad - 1) / kPad * kPad)),
+        block_(std::clamp((shape.S + kPad - 1) / kPad * kPad, kPad, kKeys)),
         blocks_((shape.S + block_ - 1) / block_),
         size_(blocks_ * block_ * P_) {
     const int64_t heads = shape.B * K_;

@@ -4,7 +4,7 @@
 //   S = q·kᵀ / sqrt(H)    P = exp(S - lse)    out = P·v            lse = log Σ_s exp(S_s)
 //   dv = Pᵀ·dout    dP = dout·vᵀ    dS = P (dP - Σ_h dout·out)    dq = dS·k / sqrt(H)    dk = dSᵀ·q
 //
-// A query sees one run of keys (keys_of): all of them, those up to itself, or those of its
+// A query sees one run of keys (key_ranges): all of them, those up to itself, or those of its
 // document. Blocks that nobody sees cost nothing. Results do not depend on the number of threads.
 #pragma once
 

@@ -50,7 +50,7 @@ static float softmax_loss_row(const float* logits, int64_t target, int64_t V, T*
     const float* chunk = logits + begin;
     const int64_t count = std::min(kChunk, V - begin);
     if (const float found = largest_of(chunk, count); found > largest) {
-      sum *= std::exp(double(shift) - double(found));
+      if (sum > 0) sum *= std::exp(double(shift) - double(found));  // else 0 · inf, far below 0
       largest = shift = found;
     }
     const auto shift_vector = hn::Set(tag, shift);
@@ -108,7 +108,11 @@ void softmax_loss(const float* logits_MV, int64_t logits_stride, const int64_t* 
         if (gradient != nullptr) std::fill_n(gradient, V, T());
         continue;
       }
-      FF_CHECK(targets_M[m] >= 0 && targets_M[m] < V);
+      if (targets_M[m] < 0 || targets_M[m] >= V) {
+        fail(ErrorCode::kInvalidArgument,
+             "target {} of row {}, expected 0 to {} or {} to ignore it", targets_M[m], m, V - 1,
+             kIgnoredTarget);
+      }
       nll_M[m] = row(logits_MV + m * logits_stride, targets_M[m], V, gradient);
     }
   });

@@ -6,6 +6,7 @@
 #include "core/shape.h"
 #include "kernels/mapper.h"
 #include "kernels/timing.h"
+#include "ops/layers.h"
 
 namespace freeformer::ops {
 namespace {
@@ -17,13 +18,8 @@ BFloat16* bfloat16_data(const Tensor& tensor) {
   return reinterpret_cast<BFloat16*>(tensor.data_ptr<at::BFloat16>());
 }
 
-bool has_fused_kernel(const Tensor& table, const Tensor& grad) {
-  return table.is_cpu() && table.scalar_type() == grad.scalar_type() &&
-         (table.scalar_type() == at::kFloat || table.scalar_type() == at::kBFloat16);
-}
-
 Tensor look_up(const Tensor& codes_M, const Tensor& table_CD) {
-  if (!has_fused_kernel(table_CD, table_CD)) return table_CD.index_select(0, codes_M);
+  if (!has_kernels_for({table_CD})) return table_CD.index_select(0, codes_M);
   const int64_t M = codes_M.size(0), D = table_CD.size(1);
   Tensor out_MD = at::empty({M, D}, table_CD.options());
   if (table_CD.scalar_type() == at::kFloat) {
@@ -39,7 +35,7 @@ Tensor look_up(const Tensor& codes_M, const Tensor& table_CD) {
 Tensor backward_table(const Tensor& codes_M, const Tensor& grad_MD, int64_t C) {
   const int64_t M = codes_M.size(0), D = grad_MD.size(1);
   Tensor rows, values;
-  if (has_fused_kernel(grad_MD, grad_MD)) {
+  if (has_kernels_for({grad_MD})) {
     rows = at::empty({M}, codes_M.options());
     values = at::empty({M, D}, grad_MD.options());
     const int64_t* codes = codes_M.data_ptr<int64_t>();
@@ -126,10 +122,11 @@ void check_codes(const Tensor& codes, int64_t C) {
 class BinaryMapper : public torch::autograd::Function<BinaryMapper> {
  public:
   static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& bit_logits_BTZ,
-                        const Tensor& codes_BT, const Tensor& table_CD, const Tensor& sample,
-                        double scale) {
+                        const Tensor& codes_BT, const Tensor& table_CD, bool sampled,
+                        const Tensor& sample, double scale) {
     const kernels::TimedPart part("binary mapper");
     context->save_for_backward({bit_logits_BTZ, codes_BT, table_CD, sample});
+    context->saved_data["sampled"] = sampled;
     context->saved_data["scale"] = scale;
     return look_up(codes_BT.flatten(), table_CD.contiguous())
         .view({codes_BT.size(0), codes_BT.size(1), table_CD.size(1)});
@@ -148,21 +145,21 @@ class BinaryMapper : public torch::autograd::Function<BinaryMapper> {
     Tensor d_logits, d_table;
     if (context->needs_input_grad(0)) {
       const Tensor logits_MZ = bit_logits_BTZ.flatten(0, 1), &sample = saved[3];
-      if (sample.numel() == 0) {
+      if (!context->saved_data["sampled"].toBool()) {
         d_logits = binary_mapper_backward_logits(logits_MZ, table_CD, grad_MD, /*fused=*/true);
       } else {
-        const Tensor sampled = binary_mapper_backward_logits(
+        const Tensor of_sample = binary_mapper_backward_logits(
             logits_MZ.index_select(0, sample), table_CD, grad_MD.index_select(0, sample),
             /*fused=*/true);
         d_logits = at::zeros_like(logits_MZ).index_copy_(
-            0, sample, sampled * context->saved_data["scale"].toDouble());
+            0, sample, of_sample * context->saved_data["scale"].toDouble());
       }
       d_logits = d_logits.view_as(bit_logits_BTZ);
     }
     if (context->needs_input_grad(2)) {
       d_table = backward_table(codes_BT.flatten(), grad_MD, table_CD.size(0));
     }
-    return {d_logits, Tensor(), d_table, Tensor(), Tensor()};
+    return {d_logits, Tensor(), d_table, Tensor(), Tensor(), Tensor()};
   }
 };
 
@@ -176,12 +173,12 @@ Tensor binary_mapper(const Tensor& bit_logits_BTZ, const Tensor& codes_BT, const
   // LibTorch 1.13 wants every argument of an autograd function defined.
   return BinaryMapper::apply(
       bit_logits_BTZ.defined() ? bit_logits_BTZ : at::empty({0}, table_CD.options()),
-      codes_BT.contiguous(), table_CD,
+      codes_BT.contiguous(), table_CD, sample.tokens.defined(),
       sample.tokens.defined() ? sample.tokens : at::empty({0}, codes_BT.options()), sample.scale);
 }
 
 GradientSample sample_tokens(uint64_t seed, const std::vector<uint64_t>& sequences, int64_t T,
-                             int64_t group) {
+                             int64_t group, torch::Device device) {
   FF_CHECK(group >= 1);
   if (group == 1) return {};
   const RandomSource source(seed, RandomStream::kGradient);
@@ -194,12 +191,13 @@ GradientSample sample_tokens(uint64_t seed, const std::vector<uint64_t>& sequenc
       if (t < T) tokens.push_back(int64_t(b) * T + t);
     }
   }
-  return {at::tensor(tokens, at::kLong), double(group)};
+  return {at::tensor(tokens, at::kLong).to(device), double(group)};
 }
 
 Tensor binary_mapper_backward_logits(const Tensor& bit_logits_MZ, const Tensor& table_CD,
                                      const Tensor& grad_MD, bool fused) {
-  if (!fused || !has_fused_kernel(table_CD, grad_MD) || bit_logits_MZ.scalar_type() != at::kFloat) {
+  if (!fused || !has_kernels_for({table_CD, grad_MD}) ||
+      bit_logits_MZ.scalar_type() != at::kFloat) {
     return backward_logits_aten(bit_logits_MZ, table_CD, grad_MD);
   }
   const Tensor logits = bit_logits_MZ.contiguous(), table = table_CD.contiguous();

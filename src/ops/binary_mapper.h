@@ -32,7 +32,7 @@ Tensor binary_mapper(const Tensor& bit_logits_BTZ, const Tensor& codes_BT, const
 // One token of every `group` consecutive ones of a sequence: a function of (seed, sequence,
 // position) alone. group 1: all tokens.
 GradientSample sample_tokens(uint64_t seed, const std::vector<uint64_t>& sequences, int64_t T,
-                             int64_t group);
+                             int64_t group, torch::Device device = at::kCPU);
 
 // The gradient of the logits on its own, for tests and benchmarks. Set `fused` to false for ATen.
 Tensor binary_mapper_backward_logits(const Tensor& bit_logits_MZ, const Tensor& table_CD,

@@ -22,6 +22,14 @@ std::atomic<bool> kernels_on = true;
 
 void use_kernels(bool on) { kernels_on = on; }
 
+bool has_kernels_for(std::initializer_list<Tensor> tensors) {
+  const at::ScalarType dtype = tensors.begin()->scalar_type();
+  return kernels_on && (dtype == at::kFloat || dtype == at::kBFloat16) &&
+         std::all_of(tensors.begin(), tensors.end(), [&](const Tensor& tensor) {
+           return tensor.is_cpu() && tensor.scalar_type() == dtype;
+         });
+}
+
 namespace fused {
 namespace {
 
@@ -354,14 +362,6 @@ struct LinearCrossEntropy : Function<LinearCrossEntropy> {
 
 }  // namespace
 
-bool takes(std::initializer_list<Tensor> tensors) {
-  const at::ScalarType dtype = tensors.begin()->scalar_type();
-  return kernels_on && (dtype == at::kFloat || dtype == at::kBFloat16) &&
-         std::all_of(tensors.begin(), tensors.end(), [&](const Tensor& tensor) {
-           return tensor.is_cpu() && tensor.scalar_type() == dtype;
-         });
-}
-
 bool takes(const AttentionScope& scope, int64_t queries, int64_t keys) {
   if (!scope.documents_BT.defined()) return true;
   if (queries != keys || scope.documents_BT.scalar_type() != at::kLong) return false;
@@ -375,7 +375,7 @@ bool takes(const AttentionScope& scope, int64_t queries, int64_t keys) {
 }
 
 Tensor linear(const Tensor& x, const Tensor& weight) {
-  FF_CHECK(x.size(-1) == weight.size(1));
+  FF_CHECK(x.size(-1) == weight.size(1) && weight.size(1) > 0);
   return Linear::apply(x.contiguous(), weight.contiguous());
 }
 
@@ -384,7 +384,7 @@ Tensor embedding(const Tensor& index_BT, const Tensor& table) {
 }
 
 Tensor rms_norm(const Tensor& x, const Tensor& weight_D, double eps) {
-  FF_CHECK(weight_D.numel() == x.size(-1));
+  FF_CHECK(weight_D.numel() == x.size(-1) && weight_D.numel() > 0);
   return RmsNorm::apply(x.contiguous(), weight_D.contiguous(), eps);
 }
 

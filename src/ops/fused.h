@@ -7,8 +7,6 @@
 
 namespace freeformer::ops::fused {
 
-// True for what these take: kernels are on, the tensors are on the CPU, all fp32 or all bf16.
-bool takes(std::initializer_list<Tensor> tensors);
 // Attention has one run of keys for each query.
 bool takes(const AttentionScope& scope, int64_t queries, int64_t keys);
 

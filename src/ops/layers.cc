@@ -32,15 +32,16 @@ Tensor forbidden(const AttentionScope& scope, int64_t T, int64_t S, const Tensor
 }  // namespace
 
 Tensor linear(const Tensor& x, const Tensor& weight) {
-  return fused::takes({x, weight}) ? fused::linear(x, weight) : at::linear(x, weight);
+  return has_kernels_for({x, weight}) ? fused::linear(x, weight) : at::linear(x, weight);
 }
 
 Tensor embedding(const Tensor& index_BT, const Tensor& table) {
-  return fused::takes({table}) ? fused::embedding(index_BT, table) : at::embedding(table, index_BT);
+  const bool fused = has_kernels_for({table}) && index_BT.scalar_type() == at::kLong;
+  return fused ? fused::embedding(index_BT, table) : at::embedding(table, index_BT);
 }
 
 Tensor rms_norm(const Tensor& x, const Tensor& weight_D, double eps) {
-  if (fused::takes({x, weight_D})) return fused::rms_norm(x, weight_D, eps);
+  if (has_kernels_for({x, weight_D})) return fused::rms_norm(x, weight_D, eps);
   const Tensor wide = widened(x);
   const Tensor scale = at::rsqrt(wide.square().mean(-1, /*keepdim=*/true) + eps);
   return (wide * scale).to(x.scalar_type()) * weight_D;
@@ -58,7 +59,7 @@ RotaryTable rotary_table(const Tensor& positions_BT, int64_t head_dim, double th
 }
 
 Tensor rope(const Tensor& x_BTNH, const RotaryTable& table) {
-  if (fused::takes({x_BTNH})) return fused::rope(x_BTNH, table);
+  if (has_kernels_for({x_BTNH})) return fused::rope(x_BTNH, table);
   const int64_t half = x_BTNH.size(-1) / 2;
   const Tensor wide = widened(x_BTNH);
   const Tensor x1 = wide.narrow(-1, 0, half), x2 = wide.narrow(-1, half, half);
@@ -70,7 +71,7 @@ Tensor attention(const Tensor& q_BTNH, const Tensor& k_BSKH, const Tensor& v_BSK
                  const AttentionScope& scope) {
   const int64_t B = q_BTNH.size(0), T = q_BTNH.size(1), N = q_BTNH.size(2), H = q_BTNH.size(3);
   const int64_t S = k_BSKH.size(1), K = k_BSKH.size(2), G = N / K;
-  if (fused::takes({q_BTNH, k_BSKH, v_BSKH}) && fused::takes(scope, T, S)) {
+  if (has_kernels_for({q_BTNH, k_BSKH, v_BSKH}) && fused::takes(scope, T, S)) {
     return fused::attention(q_BTNH, k_BSKH, v_BSKH, scope);
   }
   // The G query heads of one key-value head are stacked along time: keys are never repeated.
@@ -88,11 +89,11 @@ Tensor attention(const Tensor& q_BTNH, const Tensor& k_BSKH, const Tensor& v_BSK
 }
 
 Tensor swiglu(const Tensor& gate, const Tensor& up) {
-  return fused::takes({gate, up}) ? fused::swiglu(gate, up) : at::silu(gate) * up;
+  return has_kernels_for({gate, up}) ? fused::swiglu(gate, up) : at::silu(gate) * up;
 }
 
 Tensor linear_cross_entropy(const Tensor& x_MD, const Tensor& weight_VD, const Tensor& targets_M) {
-  if (fused::takes({x_MD, weight_VD}))
+  if (has_kernels_for({x_MD, weight_VD}))
     return fused::linear_cross_entropy(x_MD, weight_VD, targets_M);
   return at::cross_entropy_loss(widened(ops::linear(x_MD, weight_VD)), targets_M, /*weight=*/{},
                                 at::Reduction::None, kIgnoredTarget);

@@ -9,6 +9,8 @@ namespace freeformer::ops {
 
 // Whether our own CPU kernels are used where there are any; at first they are. For comparisons.
 void use_kernels(bool on);
+// Whether they are used for such tensors: on the CPU, all fp32 or all bf16.
+bool has_kernels_for(std::initializer_list<Tensor> tensors);
 
 // x · weightᵀ
 Tensor linear(const Tensor& x, const Tensor& weight);

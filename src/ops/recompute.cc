@@ -1,5 +1,7 @@
 #include "ops/recompute.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 
 namespace freeformer::ops {
@@ -46,6 +48,10 @@ class Recompute : public torch::autograd::Function<Recompute> {
 
 Tensor recompute(std::function<Tensor(const std::vector<Tensor>&)> function,
                  const std::vector<Tensor>& inputs) {
+  const bool reaches_backward =
+      !at::GradMode::is_enabled() ||
+      std::any_of(inputs.begin(), inputs.end(), [](const Tensor& x) { return x.requires_grad(); });
+  FF_CHECK(reaches_backward);
   // As a TensorList: of a std::vector LibTorch would not see that it holds tensors.
   return Recompute::apply(c10::make_intrusive<Recompute::Held>(std::move(function)),
                           at::TensorList(inputs));

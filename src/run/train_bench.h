@@ -34,8 +34,8 @@ struct TrainBenchResult {
   double flops_per_token = 0;  // flops.h
   double gemm_rate = 0;        // operations a second of large products, sustained between the steps
   double gemm_burst = 0;       // the fastest single product
-  double share_of_gemm_limit = 0;     // tokens_per_second · flops_per_token / gemm_rate
-  int64_t peak_bytes = 0;             // of the process, while it trained
+  double share_of_gemm_limit = 0;     // operations a second over gemm_rate: median over the steps
+  int64_t peak_bytes = 0;             // of the process so far
   std::vector<TrainBenchPart> parts;  // longest first; "other" is what no part accounts for
 };
 

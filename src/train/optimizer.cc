@@ -117,10 +117,10 @@ double AdamW::gradient_norm() const {
 }
 
 // All of them in one pass over their memory.
-void AdamW::update_on_cpu(double learning_rate, double clip) {
+void AdamW::update_fused(double learning_rate, double clip) {
   std::vector<kernels::AdamWTensor> tensors;
   for (Slot& slot : slots_) {
-    if (slot.by_rows || !slot.gradient.defined() || !slot.master.is_cpu()) continue;
+    if (slot.by_rows || !slot.gradient.defined()) continue;
     slot.time.add_(1);
     const auto t = double(slot.time.item<int64_t>());
     slot.gradient = slot.gradient.contiguous();
@@ -137,6 +137,8 @@ void AdamW::update_on_cpu(double learning_rate, double clip) {
                        .beta1 = float(settings_.beta1),
                        .beta2 = float(settings_.beta2),
                        .epsilon = float(settings_.epsilon),
+                       .rest1 = float(1 - settings_.beta1),
+                       .rest2 = float(1 - settings_.beta2),
                        .correction1 = float(1 - std::pow(settings_.beta1, t)),
                        .correction2 = float(1 - std::pow(settings_.beta2, t)),
                        .gradient_scale = float(clip)});
@@ -182,11 +184,13 @@ void AdamW::step(double learning_rate, std::optional<double> norm) {
   if (settings_.clip_norm > 0) {
     clip = std::min(1.0, settings_.clip_norm / (norm ? *norm : gradient_norm()));
   }
-  update_on_cpu(learning_rate, clip);
+  // All masters are on one device.
+  const bool fused = !slots_.empty() && ops::has_kernels_for({slots_[0].master});
+  if (fused) update_fused(learning_rate, clip);
   for (Slot& slot : slots_) {
     if (slot.by_rows) {
       update_rows(slot, learning_rate * slot.rate, clip);
-    } else if (!slot.master.is_cpu()) {
+    } else if (!fused) {
       update_all(slot, learning_rate * slot.rate, clip);
     }
     slot.gradient.reset();

@@ -60,7 +60,7 @@ class AdamW {
     std::vector<Tensor> rows;  // by_rows: the passes' sparse gradients
   };
 
-  void update_on_cpu(double learning_rate, double clip);
+  void update_fused(double learning_rate, double clip);
   void update_all(Slot& slot, double learning_rate, double clip) const;
   void update_rows(Slot& slot, double learning_rate, double clip) const;
 

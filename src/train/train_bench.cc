@@ -61,8 +61,8 @@ void step(FreeTransformer& model, AdamW& optimizer, const TrainBenchRequest& req
     source = LatentSource::posterior(ops::latent_uniforms(kSeed, sequences, 0, request.context,
                                                           request.model.latent.bits)
                                          .to(device))
-                 .with_gradient_of(
-                     ops::sample_tokens(kSeed, sequences, request.context, request.gradient_group));
+                 .with_gradient_of(ops::sample_tokens(kSeed, sequences, request.context,
+                                                      request.gradient_group, device));
   }
   data.reset();
   model->loss(batch.batch, batch.targets_BT, source).total.backward();
@@ -105,7 +105,11 @@ TrainBenchResult bench_train(const TrainBenchRequest& request) {
 
   TrainBenchResult result;
   kernels::PartTimes times;
+  result.flops_per_token =
+      training_flops_per_token(request.model, request.context, request.gradient_group);
+  const double tokens = double(request.rows * request.context);
   double gemm_seconds_per_operation = 0;
+  std::vector<double> shares;
   for (int i = 0; i < kWarmUpSteps + request.repeats; ++i) {
     const bool counts = i >= kWarmUpSteps;
     kernels::start_timing();
@@ -124,14 +128,14 @@ TrainBenchResult bench_train(const TrainBenchRequest& request) {
         ops::measure_gemm_rate(dtype, device, std::clamp(seconds.count() / 4, 0.1, 1.0));
     gemm_seconds_per_operation += 1 / rate.sustained / request.repeats;
     result.gemm_burst = std::max(result.gemm_burst, rate.burst);
+    shares.push_back(tokens * result.flops_per_token / seconds.count() / rate.sustained);
   }
   ops::use_kernels(true);
   result.gemm_rate = 1 / gemm_seconds_per_operation;
   result.median_seconds = median(result.step_seconds);
-  result.tokens_per_second = double(request.rows * request.context) / result.median_seconds;
-  result.flops_per_token =
-      training_flops_per_token(request.model, request.context, request.gradient_group);
-  result.share_of_gemm_limit = result.tokens_per_second * result.flops_per_token / result.gemm_rate;
+  result.tokens_per_second = tokens / result.median_seconds;
+  // Of a step and the products right after it: a median over a mean would flatter us.
+  result.share_of_gemm_limit = median(shares);
   result.peak_bytes = peak_memory();
   const double mean = std::accumulate(result.step_seconds.begin(), result.step_seconds.end(), 0.0) /
                       double(request.repeats);

@@ -286,12 +286,8 @@ StepFigures Trainer::train_step() {
       source = LatentSource::posterior(ops::latent_uniforms(uint64_t(config_.run.seed), sequences,
                                                             0, T_, model_config_.latent.bits)
                                            .to(device_));
-      if (config_.latent.gradient == "sampled") {
-        ops::GradientSample sample = ops::sample_tokens(uint64_t(config_.run.seed), sequences, T_,
-                                                        config_.latent.gradient_group);
-        if (sample.tokens.defined()) sample.tokens = sample.tokens.to(device_);
-        source = source.with_gradient_of(std::move(sample));
-      }
+      source = source.with_gradient_of(
+          ops::sample_tokens(uint64_t(config_.run.seed), sequences, T_, gradient_group(), device_));
     }
     const Loss loss = model_->loss(pass.batch, pass.targets_BT, source, figures.price);
     // The mean is over all targets of the step, not a mean of the passes' means.

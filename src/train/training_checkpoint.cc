@@ -72,7 +72,6 @@ void require_same_shape(const ModelConfig& found, const ModelConfig& expected,
   }
 }
 
-
 }  // namespace
 
 void write_training_checkpoint(const std::filesystem::path& folder, const ModelConfig& config,

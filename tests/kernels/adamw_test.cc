@@ -31,6 +31,8 @@ struct State {
             .beta1 = 0.9f,
             .beta2 = 0.95f,
             .epsilon = 1e-8f,
+            .rest1 = 0.1f,
+            .rest2 = 0.05f,
             .correction1 = 0.271f,
             .correction2 = 0.142625f,
             .gradient_scale = 0.37f};

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 #include <numeric>
 
@@ -86,6 +87,21 @@ TEST_P(SoftmaxLoss, TheTargetsGradientIsNoDifferenceOfRoundedNumbers) {
   Output<BFloat16> gradient(40);
   softmax_loss(logits.data(), 40, &target, 1, 40, nll.data(), gradient.data(), 40);
   EXPECT_NEAR(gradient.values()[7] / expected.gradient_MV[7], 1, kRounding<BFloat16>);
+}
+
+TEST_P(SoftmaxLoss, LogitsFarBelowZeroAreLogitsLikeOthers) {
+  for (const int64_t V : {100, 2048}) {
+    for (const float first : {-1000.0f, -kInfinity}) {  // of the first chunk, where there are two
+      std::vector<float> logits(size_t(V), -1000.0f);
+      std::fill_n(logits.begin(), V / 2, first);
+      const std::vector<int64_t> targets = {V - 1};
+      std::vector<float> nll(1), gradient(logits.size());
+      softmax_loss(logits.data(), V, targets.data(), 1, V, nll.data(), gradient.data(), V);
+      const double among = std::isinf(first) ? double(V - V / 2) : double(V);
+      EXPECT_NEAR(nll[0], std::log(among), 1e-5) << V << " " << first;
+      EXPECT_NEAR(gradient[size_t(V - 1)], 1 / among - 1, 1e-6);
+    }
+  }
 }
 
 TEST_P(SoftmaxLoss, ForbiddenTokensHaveNoProbability) {

@@ -142,6 +142,15 @@ TEST(BinaryMapper, TheGradientsOfAllSamplesAverageToTheExactOne) {
   EXPECT_LT(relative_error(mean, whole.d_logits), 1e-6);
 }
 
+TEST(BinaryMapper, ASampleOfNobodyHasNoGradientNotAll) {
+  const Tensor logits = at::randn({1, 2, 3}), codes = at::zeros({1, 2}, at::kLong);
+  const Tensor table = at::randn({8, 5});
+  const GradientSample nobody{at::empty({0}, at::kLong), 4};
+  const Tensor leaf = logits.clone().requires_grad_();
+  binary_mapper(leaf, codes, table, nobody).sum().backward();
+  EXPECT_EQ(leaf.grad().abs().sum().item<double>(), 0);
+}
+
 TEST(SampleTokens, TakesOneTokenOfEachGroupAllAlikeOften) {
   constexpr int64_t T = 10, kGroup = 4;  // the last group has two tokens
   std::vector<uint64_t> sequences(4000);

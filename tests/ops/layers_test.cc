@@ -158,6 +158,26 @@ INSTANTIATE_TEST_SUITE_P(Kinds, AttentionMatches,
                                          AttentionCase{"one_token", true, false, 2, 2, 1, 4}),
                          [](const auto& kind) { return kind.param.name; });
 
+TEST(Layers, NothingInIsNothingOut) {
+  const Tensor q = at::zeros({1, 0, 2, 4}).requires_grad_(), kv = at::zeros({1, 0, 1, 4});
+  const Tensor out = attention(q, kv, kv, {});
+  EXPECT_EQ(out.numel(), 0);
+  out.sum().backward();
+  EXPECT_EQ(q.grad().numel(), 0);
+  EXPECT_EQ(ops::linear(at::zeros({0, 3}), at::zeros({2, 3})).size(0), 0);
+  EXPECT_ANY_THROW(ops::linear(at::zeros({2, 0}), at::zeros({3, 0}))) << "a width of nothing";
+}
+
+TEST(Embedding, TakesIndicesOfEitherWidth) {
+  const Tensor table = at::randn({5, 3}).requires_grad_();
+  for (const auto dtype : {at::kInt, at::kLong}) {
+    table.mutable_grad() = Tensor();
+    ops::embedding(at::tensor({1, 4, 1}, at::kLong).view({1, 3}).to(dtype), table).sum().backward();
+    EXPECT_EQ(table.grad()[1][0].item<float>(), 2);
+    EXPECT_EQ(table.grad()[0][0].item<float>(), 0);
+  }
+}
+
 TEST(SwiGlu, IsSiluOfTheGateTimesUp) {
   const Tensor out = swiglu(at::tensor({2.0f, -1.0f}), at::tensor({3.0f, 4.0f}));
   EXPECT_NEAR(out[0].item<float>(), 2 / (1 + std::exp(-2.0)) * 3, 1e-6);
