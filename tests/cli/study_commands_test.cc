@@ -43,8 +43,8 @@ class StudyCommands : public testing::Test {
  protected:
   StudyCommands() { write_file_atomically(file, kTiny); }
 
-  std::string sweep(const fs::path& out, const std::string& more) const {
-    return "sweep " + file.string() + " --rows 4 --iwae 2 --groups 2 --out " + out.string() + " " +
+  std::string sweep(const fs::path& to, const std::string& more) const {
+    return "sweep " + file.string() + " --rows 4 --iwae 2 --groups 2 --out " + to.string() + " " +
            more;
   }
 
