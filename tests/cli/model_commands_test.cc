@@ -14,17 +14,10 @@ namespace {
 
 using testing::HasSubstr;
 
-const std::string kTiny = R"(
+const std::string kTiny = std::string(R"(
 [run]
 steps = 3
-[data]
-kind = "letters"
-[model]
-hidden_size = 16
-num_hidden_layers = 2
-num_attention_heads = 2
-[latent]
-bits = 4
+)") + kTinyModel + R"(
 [batch]
 tokens_per_step = 130
 [schedule]

@@ -14,6 +14,18 @@
 
 namespace freeformer {
 
+// Sections of a settings file: a model that trains in no time.
+inline constexpr const char* kTinyModel = R"(
+[data]
+kind = "letters"
+[model]
+hidden_size = 16
+num_hidden_layers = 2
+num_attention_heads = 2
+[latent]
+bits = 4
+)";
+
 struct Outcome {
   int status;
   std::string out, err;
