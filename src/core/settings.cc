@@ -268,28 +268,71 @@ toml::table parse_toml(const std::string& text, const std::string& where) {
   }
 }
 
+constexpr std::string_view kWhen = "when", kSet = "set";
+
+// Gives every field that `table` names, with the value and "file:line", to `visit`.
+template <typename Visit>
 void read_table(std::vector<Field>& fields, const toml::table& table, const std::string& prefix,
-                const std::string& where) {
+                const std::string& where, std::string_view left_out, const Visit& visit) {
   for (const auto& [name, node] : table) {
     const std::string key = prefix + std::string(name.str());
     const std::string origin = fmt::format("{}:{}", where, name.source().begin.line);
+    if (key == left_out) continue;
     if (name.str().find('.') != std::string_view::npos) {
       fail(blame(origin), "{}: unknown key \"{}\": quotes make its dots part of a name", origin,
            key);
     }
     if (Field* field = find(fields, key)) {
-      set_field(*field, node, origin);
+      visit(*field, node, origin);
     } else if (is_section(fields, key)) {
       if (!node.is_table()) {
         fail(blame(origin), "{}: {} is {}, expected a section", origin, key, found(node));
       }
-      read_table(fields, *node.as_table(), key + ".", where);
+      read_table(fields, *node.as_table(), key + ".", where, left_out, visit);
     } else if (node.is_table()) {
       fail_unknown_section(fields, key, origin);
     } else {
       fail_unknown_key(fields, key, origin);
     }
   }
+}
+
+// Whether the field has the value that stands in `node`.
+bool equals(const Field& field, const toml::node& node, const std::string& origin) {
+  return std::visit(
+      [&](const auto* present) {
+        auto value = *present;
+        Field other = field;
+        other.target = &value;
+        set_field(other, node, origin);
+        return value == *present;
+      },
+      field.target);
+}
+
+void apply_condition(std::vector<Field>& fields, const toml::node& node, const std::string& where) {
+  const std::string origin = fmt::format("{}:{}", where, node.source().begin.line);
+  const toml::table* condition = node.as_table();
+  const toml::table* consequence =
+      condition == nullptr ? nullptr : condition->get_as<toml::table>(kSet);
+  if (consequence == nullptr || consequence->empty() || condition->size() < 2) {
+    fail(ErrorCode::kInvalidConfig,
+         "{}: expected [[when]] with settings that must hold and \"set.\" with what goes with them",
+         origin);
+  }
+  bool holds = true;
+  read_table(fields, *condition, "", where, kSet,
+             [&](const Field& field, const toml::node& value, const std::string& line) {
+               holds &= equals(field, value, line);
+             });
+  read_table(fields, *consequence, "", where, "",
+             [&](Field& field, const toml::node& value, const std::string& line) {
+               if (holds && !is_command_line(field.set_by)) {
+                 set_field(field, value, line);
+               } else {
+                 equals(field, value, line);  // so that a mistake shows at once
+               }
+             });
 }
 
 // --- From the command line -----------------------------------------------------------------------
@@ -456,7 +499,22 @@ void Fields::reject(const std::string& key, const std::string& expected) const {
 bool Fields::was_set(const std::string& key) const { return !at(key).set_by.empty(); }
 
 void Fields::read(const std::string& toml_text, const std::string& where) {
-  read_table(fields_, parse_toml(toml_text, where), "", where);
+  read_table(fields_, parse_toml(toml_text, where), "", where, kWhen, set_field);
+  text_ = toml_text;
+  where_ = where;
+}
+
+void Fields::apply_conditions() {
+  const toml::table table = parse_toml(text_, where_);
+  const toml::node* conditions = table.get(kWhen);
+  if (conditions == nullptr) return;
+  if (!conditions->is_array()) {
+    fail(ErrorCode::kInvalidConfig, "{}:{}: when is {}, expected [[when]]", where_,
+         conditions->source().begin.line, found(*conditions));
+  }
+  for (const toml::node& condition : *conditions->as_array()) {
+    apply_condition(fields_, condition, where_);
+  }
 }
 
 void Fields::set(const std::string& assignment) {

@@ -9,6 +9,12 @@
 //   }
 //
 // A component owns its struct and its list; a whole run composes them under section names.
+//
+// A file may also say what goes with the value of another setting, wherever that was set:
+//
+//   [[when]]
+//   latent.kappa_bits = "1/64"   # all of these hold:
+//   set.latent.beta = 1.0        # set this, unless the command line does
 #pragma once
 
 #include <cstdint>
@@ -65,6 +71,10 @@ class Fields {
   // Throws kInvalidArgument.
   void set(const std::string& assignment);
 
+  // What the file's [[when]] entries set beside the present values, in their order; for after the
+  // last set(). Throws kInvalidConfig with the line.
+  void apply_conditions();
+
   // All fields that have an effect with their present values, as TOML: reading it gives the same
   // values.
   std::string write() const;
@@ -79,6 +89,7 @@ class Fields {
 
   std::string prefix_;
   std::vector<Field> fields_;
+  std::string text_, where_;  // the file that was read, whose conditions wait
 };
 
 }  // namespace freeformer

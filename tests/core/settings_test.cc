@@ -553,5 +553,82 @@ TEST(Settings, ExplainsInLinesOfATerminal) {
   EXPECT_GE(std::count(text.begin(), text.end(), '\n'), 6);
 }
 
+// --- [[when]] ------------------------------------------------------------------------------------
+
+const std::string kConditional = R"(
+data.context = 64
+latent.kappa_bits = 1.0
+[[when]]
+latent.kappa_bits = "1/64"
+set.latent.bits = 2
+set.data.context = 32
+[[when]]
+latent.kappa_bits = "1/64"
+data.kind = "tokens"
+set.latent.warmup.free_steps = 7
+)";
+
+TEST(SettingsWhen, SetsWhatGoesWithAValueWhereverThatWasSet) {
+  SmallRun by_file;
+  by_file.read(kConditional);
+  by_file.fields.apply_conditions();
+  EXPECT_EQ(by_file.context, 64) << "κ is 1";
+  EXPECT_EQ(by_file.bits, 8);
+
+  SmallRun by_command_line;
+  by_command_line.read(kConditional);
+  by_command_line.fields.set("latent.kappa_bits=0.015625");
+  by_command_line.fields.apply_conditions();
+  EXPECT_EQ(by_command_line.context, 32) << "stronger than the file's own value";
+  EXPECT_EQ(by_command_line.bits, 2);
+  EXPECT_EQ(by_command_line.free_steps, 0) << "only one of two conditions holds";
+  EXPECT_EQ(by_command_line.set_by("latent.bits"), "run.toml:6");
+}
+
+TEST(SettingsWhen, NeedsAllItsConditionsAndYieldsToTheCommandLine) {
+  SmallRun run;
+  run.read(kConditional);
+  run.fields.set("latent.kappa_bits=1/64");
+  run.fields.set("data.kind=tokens");
+  run.fields.set("latent.bits=5");
+  run.fields.apply_conditions();
+  EXPECT_EQ(run.free_steps, 7);
+  EXPECT_EQ(run.bits, 5);
+  EXPECT_EQ(run.context, 32);
+}
+
+TEST(SettingsWhen, OneSeesWhatAnEarlierOneSet) {
+  SmallRun run;
+  run.read("[[when]]\nseed = 1\nset.seed = 2\n[[when]]\nseed = 2\nset.data.context = 3\n");
+  run.fields.apply_conditions();
+  EXPECT_EQ(run.seed, 2);
+  EXPECT_EQ(run.context, 3);
+}
+
+TEST(SettingsWhen, MistakesAreNamedEvenIfTheConditionDoesNotHold) {
+  const auto apply = [](const std::string& text) {
+    SmallRun run;
+    run.read(text);
+    run.fields.apply_conditions();
+  };
+  const auto invalid = ErrorCode::kInvalidConfig;
+  EXPECT_FREEFORMER_ERROR(invalid, "run.toml:2: unknown key \"sed\"; did you mean \"seed\"?",
+                          apply("[[when]]\nsed = 9\nset.seed = 2"));
+  EXPECT_FREEFORMER_ERROR(invalid, "run.toml:3: unknown key \"data.contxt\"",
+                          apply("[[when]]\nseed = 9\nset.data.contxt = 2"));
+  EXPECT_FREEFORMER_ERROR(invalid, "run.toml:3: data.context is \"x\", expected a whole number",
+                          apply("[[when]]\nseed = 9\nset.data.context = 'x'"));
+  EXPECT_FREEFORMER_ERROR(invalid, "run.toml:2: data.kind is \"txt\", expected one of",
+                          apply("[[when]]\ndata.kind = 'txt'\nset.seed = 2"));
+  EXPECT_FREEFORMER_ERROR(invalid, "run.toml:1: expected [[when]] with settings that must hold",
+                          apply("[[when]]\nseed = 9"));
+  EXPECT_FREEFORMER_ERROR(invalid, "run.toml:1: expected [[when]] with settings that must hold",
+                          apply("[[when]]\nset.seed = 9"));
+  EXPECT_FREEFORMER_ERROR(invalid, "run.toml:1: expected [[when]] with settings that must hold",
+                          apply("when = [3]"));
+  EXPECT_FREEFORMER_ERROR(invalid, "run.toml:1: when is a section, expected [[when]]",
+                          apply("[when]\nseed = 9\nset.seed = 2"));
+}
+
 }  // namespace
 }  // namespace freeformer

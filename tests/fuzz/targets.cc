@@ -115,13 +115,20 @@ void fuzz_model_config(std::span<const std::byte> input) {
           "a config survives writing and reading");
 }
 
-void read_sample_settings(const std::string& toml_text) { Sample().fields.read(toml_text, kWhere); }
+void read_sample_settings(const std::string& toml_text) {
+  Sample sample;
+  sample.fields.read(toml_text, kWhere);
+  sample.fields.apply_conditions();
+}
 
 void fuzz_settings(std::span<const std::byte> input) {
   const std::string text(reinterpret_cast<const char*>(input.data()), input.size());
   Sample from_file;
-  if (accepted(ErrorCode::kInvalidConfig,
-               [&] { return from_file.fields.read(text, kWhere), true; })) {
+  if (accepted(ErrorCode::kInvalidConfig, [&] {
+        from_file.fields.read(text, kWhere);
+        from_file.fields.apply_conditions();
+        return true;
+      })) {
     require_round_trip(from_file);
   }
   for (const Fields::Field& field : from_file.fields.all()) {
