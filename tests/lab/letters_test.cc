@@ -97,9 +97,9 @@ TEST(MeasureAgreement, IndependentTargetsAgreeByChance) {
 
 TEST(LettersEntropy, IsTheDesigns) { EXPECT_NEAR(letters_entropy(), 0.292, 5e-4); }
 
-LettersSettings small() {
+LettersSettings small(int64_t groups = 50) {
   LettersSettings settings;
-  settings.groups = 50;
+  settings.groups = groups;
   return settings;
 }
 
@@ -142,7 +142,7 @@ TEST(StudyLetters, FindsNothingWhereZSaysNothing) {
 TEST(StudyLetters, SeesBrokenSequences) {
   LettersEngine engine(8, {.place = true});
   engine.broken = true;
-  const LettersStudy study = study_letters(engine, ByteTokenizer(kLettersAlphabet), small());
+  const LettersStudy study = study_letters(engine, ByteTokenizer(kLettersAlphabet), small(2));
   EXPECT_EQ(study.own_z.well_formed, 0);
 }
 
@@ -157,7 +157,7 @@ TEST(StudyLetters, OfAPlainDecoderHasOneGroupAndNoInformation) {
 
 TEST(StudyLetters, SurvivesItsFile) {
   LettersEngine engine(8, {.place = true});
-  const LettersStudy study = study_letters(engine, ByteTokenizer(kLettersAlphabet), small());
+  const LettersStudy study = study_letters(engine, ByteTokenizer(kLettersAlphabet), small(2));
   const std::string text = to_text(to_json(study));
   const LettersStudy again =
       letters_study_from_json(parse_json(text, "study", ErrorCode::kBadCheckpoint));
@@ -175,7 +175,7 @@ TEST(StudyLetters, StopsWhenAsked) {
 
 TEST(Figure, ColoursOnlyWhenAsked) {
   LettersEngine engine(8, {.place = true});
-  const LettersStudy study = study_letters(engine, ByteTokenizer(kLettersAlphabet), small());
+  const LettersStudy study = study_letters(engine, ByteTokenizer(kLettersAlphabet), small(2));
   EXPECT_EQ(figure_text(study, false).find('\x1b'), std::string::npos);
   const std::string coloured = figure_text(study, true);
   EXPECT_NE(coloured.find("\x1b[1;32mK"), std::string::npos);
