@@ -15,15 +15,13 @@ struct TorchEngine::Row {
   Cache* past = nullptr;  // nullptr: nothing before, and nothing is kept
 };
 
-namespace {
-
 // Rows are laid end to end in one packed row of M tokens, so every matrix product is one; only
 // attention goes sequence by sequence, each with its own past. No padding, no masks.
-class PackedAttention : public SequenceAttention {
+class TorchEngine::PackedAttention : public SequenceAttention {
  public:
   struct Part {
     int64_t first, count;
-    TorchEngine::Cache* past;
+    Cache* past;
   };
   explicit PackedAttention(std::vector<Part> parts) : parts_(std::move(parts)) {}
 
@@ -66,6 +64,8 @@ class PackedAttention : public SequenceAttention {
 
   std::vector<Part> parts_;
 };
+
+namespace {
 
 template <typename T>
 std::vector<float> to_floats(const T& tensor) {

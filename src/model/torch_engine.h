@@ -32,6 +32,7 @@ class TorchEngine : public Engine {
 
  private:
   struct Row;
+  class PackedAttention;
   struct Packed;
   Packed pack(std::span<const Row> rows) const;
   std::vector<std::vector<float>> last_logits(const Tensor& hidden_MD, std::span<const Row> rows);

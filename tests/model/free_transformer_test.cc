@@ -15,16 +15,14 @@
 namespace freeformer {
 namespace {
 
-constexpr int kBits = 5;
-
 Tensor uniforms(int64_t B, int64_t T, uint64_t first_sequence = 0) {
   std::vector<uint64_t> sequences;
   for (int64_t b = 0; b < B; ++b) sequences.push_back(first_sequence + uint64_t(b));
-  return ops::latent_uniforms(11, sequences, 0, T, kBits);
+  return ops::latent_uniforms(11, sequences, 0, T, kTinyBits);
 }
 
 TEST(FreeTransformer, ParameterNamesAndShapesAreTheManifests) {
-  for (const int bits : {0, kBits}) {
+  for (const int bits : {0, kTinyBits}) {
     for (const bool tied : {false, true}) {
       ModelConfig config = tiny_config(bits);
       config.tie_word_embeddings = tied;
@@ -42,7 +40,7 @@ TEST(FreeTransformer, ParameterNamesAndShapesAreTheManifests) {
 }
 
 TEST(FreeTransformer, WithAZeroTableItIsThePlainDecoderBitForBit) {
-  FreeTransformer free = tiny_model(tiny_config(kBits)), plain(tiny_config(0));
+  FreeTransformer free = tiny_model(tiny_config(kTinyBits)), plain(tiny_config(0));
   {
     const torch::NoGradGuard no_grad;
     free->model->latent->post_sampler->weight.zero_();
@@ -58,7 +56,7 @@ TEST(FreeTransformer, WithAZeroTableItIsThePlainDecoderBitForBit) {
 }
 
 TEST(FreeTransformer, DrawsTheSameBitsAloneAndInABatchAndWithAnyThreads) {
-  FreeTransformer model = tiny_model(tiny_config(kBits));
+  FreeTransformer model = tiny_model(tiny_config(kTinyBits));
   const Tensor tokens = tiny_tokens(7, 12);
   const int before = kernels::thread_count();
   std::vector<Tensor> codes;
@@ -80,7 +78,7 @@ TEST(FreeTransformer, DrawsTheSameBitsAloneAndInABatchAndWithAnyThreads) {
 }
 
 TEST(FreeTransformer, ACodeActsFromItsOwnPositionOn) {
-  FreeTransformer model = tiny_model(tiny_config(kBits));
+  FreeTransformer model = tiny_model(tiny_config(kTinyBits));
   const Batch batch{tiny_tokens(1, 8), {}};
   const Tensor codes = at::zeros({1, 8}, at::kLong);
   Tensor changed = codes.clone();
@@ -92,7 +90,7 @@ TEST(FreeTransformer, ACodeActsFromItsOwnPositionOn) {
 }
 
 TEST(FreeTransformer, WithGivenCodesLaterTokensDoNotMatterButTheEncoderReadsThem) {
-  FreeTransformer model = tiny_model(tiny_config(kBits));
+  FreeTransformer model = tiny_model(tiny_config(kTinyBits));
   Tensor tokens = tiny_tokens(1, 8), changed = tokens.clone();
   changed[0][7] = (changed[0][7].item<int64_t>() + 1) % 23;
   const auto codes = LatentSource::given(at::full({1, 8}, 9, at::kLong));
@@ -106,7 +104,7 @@ TEST(FreeTransformer, WithGivenCodesLaterTokensDoNotMatterButTheEncoderReadsThem
 }
 
 TEST(FreeTransformer, PositionsGetDifferentBitLogitsFromOneQuery) {
-  FreeTransformer model = tiny_model(tiny_config(kBits));
+  FreeTransformer model = tiny_model(tiny_config(kTinyBits));
   const Tensor bits =
       model->forward({tiny_tokens(1, 6), {}}, LatentSource::posterior(uniforms(1, 6)))
           .bit_logits_BTZ;
@@ -114,7 +112,7 @@ TEST(FreeTransformer, PositionsGetDifferentBitLogitsFromOneQuery) {
 }
 
 TEST(FreeTransformer, PriorCodesAreUniformAndGivenCodesAreKept) {
-  FreeTransformer model = tiny_model(tiny_config(kBits));
+  FreeTransformer model = tiny_model(tiny_config(kTinyBits));
   const Batch batch{tiny_tokens(8, 32), {}};
   const auto prior = model->forward(batch, LatentSource::prior(uniforms(8, 32)));
   EXPECT_FALSE(prior.bit_logits_BTZ.defined());
@@ -126,15 +124,15 @@ TEST(FreeTransformer, PriorCodesAreUniformAndGivenCodesAreKept) {
 }
 
 TEST(FreeTransformer, UniformsOfOneHalfGiveTheMostLikelyCodes) {
-  FreeTransformer model = tiny_model(tiny_config(kBits));
+  FreeTransformer model = tiny_model(tiny_config(kTinyBits));
   const auto result = model->forward({tiny_tokens(2, 6), {}},
-                                     LatentSource::posterior(at::full({2, 6, kBits}, 0.5f)));
+                                     LatentSource::posterior(at::full({2, 6, kTinyBits}, 0.5f)));
   const Tensor powers = at::tensor({1, 2, 4, 8, 16}, at::kLong);
   expect_identical(result.codes_BT, (result.bit_logits_BTZ.gt(0).to(at::kLong) * powers).sum(-1));
 }
 
 TEST(FreeTransformer, DocumentsInOneWindowDoNotSeeEachOther) {
-  FreeTransformer model = tiny_model(tiny_config(kBits));
+  FreeTransformer model = tiny_model(tiny_config(kTinyBits));
   const Tensor documents = at::tensor({0, 0, 0, 0, 1, 1, 1, 2, 2, 2}, at::kLong).unsqueeze(0);
   const auto source = LatentSource::posterior(uniforms(1, 10));
   const Tensor tokens = tiny_tokens(1, 10);
@@ -155,7 +153,7 @@ TEST(FreeTransformer, DocumentsInOneWindowDoNotSeeEachOther) {
 }
 
 TEST(FreeTransformer, ADocumentInAWindowIsTheDocumentAlone) {
-  FreeTransformer model = tiny_model(tiny_config(kBits));
+  FreeTransformer model = tiny_model(tiny_config(kTinyBits));
   const Tensor documents = at::tensor({0, 0, 0, 0, 1, 1, 1, 1, 1}, at::kLong).unsqueeze(0);
   const Tensor tokens = tiny_tokens(1, 9), codes = at::full({1, 9}, 3, at::kLong);
   const auto packed =
@@ -205,7 +203,7 @@ void expect_parameter_gradients_match(FreeTransformer& model, const std::functio
 }
 
 TEST(FreeTransformer, DecoderGradientsMatchFiniteDifferencesUnderGivenCodes) {
-  FreeTransformer model = tiny_model(tiny_config(kBits));
+  FreeTransformer model = tiny_model(tiny_config(kTinyBits));
   model->to(at::kDouble);
   const Tensor tokens = tiny_tokens(2, 7), codes = tiny_tokens(2, 6, 8);
   const Batch batch{tokens.narrow(1, 0, 6), {}};
@@ -218,7 +216,7 @@ TEST(FreeTransformer, DecoderGradientsMatchFiniteDifferencesUnderGivenCodes) {
 }
 
 TEST(FreeTransformer, EncoderGradientsOfTheKlMatchFiniteDifferences) {
-  FreeTransformer model = tiny_model(tiny_config(kBits));
+  FreeTransformer model = tiny_model(tiny_config(kTinyBits));
   model->to(at::kDouble);
   model->model->latent->post_sampler->weight.detach().zero_();
   const Tensor tokens = tiny_tokens(2, 7);
@@ -230,7 +228,7 @@ TEST(FreeTransformer, EncoderGradientsOfTheKlMatchFiniteDifferences) {
 }
 
 TEST(Loss, IsCrossEntropyPlusTheHingedKl) {
-  FreeTransformer model = tiny_model(tiny_config(kBits));
+  FreeTransformer model = tiny_model(tiny_config(kTinyBits));
   const Tensor tokens = tiny_tokens(2, 7);
   const Batch batch{tokens.narrow(1, 0, 6), {}};
   const auto source = LatentSource::posterior(uniforms(2, 6));
@@ -255,7 +253,7 @@ TEST(Loss, IsCrossEntropyPlusTheHingedKl) {
 }
 
 TEST(Loss, IgnoredTargetsDoNotCountButTheirTokensPayForTheirCodes) {
-  FreeTransformer model = tiny_model(tiny_config(kBits));
+  FreeTransformer model = tiny_model(tiny_config(kTinyBits));
   const Tensor tokens = tiny_tokens(1, 7);
   const Batch batch{tokens.narrow(1, 0, 6), {}};
   const auto source = LatentSource::posterior(uniforms(1, 6));
@@ -270,7 +268,7 @@ TEST(Loss, IgnoredTargetsDoNotCountButTheirTokensPayForTheirCodes) {
 }
 
 TEST(Loss, PaddingPaysNothing) {
-  FreeTransformer model = tiny_model(tiny_config(kBits));
+  FreeTransformer model = tiny_model(tiny_config(kTinyBits));
   const Tensor tokens = tiny_tokens(1, 7);
   const Tensor documents = at::tensor({0, 0, 0, 0, -1, -1}, at::kLong).unsqueeze(0);
   Tensor targets = tokens.narrow(1, 1, 6).clone();
@@ -284,7 +282,7 @@ TEST(Loss, PaddingPaysNothing) {
 }
 
 TEST(FreeTransformer, CodesOutsideTheTableAreRefused) {
-  FreeTransformer model = tiny_model(tiny_config(kBits));
+  FreeTransformer model = tiny_model(tiny_config(kTinyBits));
   const Batch batch{tiny_tokens(1, 4), {}};
   for (const int64_t code : {-1, 32}) {
     EXPECT_FREEFORMER_ERROR(
@@ -302,7 +300,7 @@ TEST(Loss, OfThePlainDecoderIsItsCrossEntropy) {
 }
 
 TEST(FreeTransformer, AFewStepsOfPlainDescentLowerTheLoss) {
-  FreeTransformer model = tiny_model(tiny_config(kBits));
+  FreeTransformer model = tiny_model(tiny_config(kTinyBits));
   const Tensor tokens = tiny_tokens(4, 9);
   const Batch batch{tokens.narrow(1, 0, 8), {}};
   const auto step = [&](double rate) {

@@ -16,8 +16,6 @@
 namespace freeformer {
 namespace {
 
-constexpr int kBits = 5;
-
 ModelConfig engine_config(int bits) {
   ModelConfig config = tiny_config(bits);
   config.max_position_embeddings = 300;
@@ -32,7 +30,8 @@ std::vector<int32_t> some_tokens(int64_t count, uint64_t seed) {
 
 std::vector<int32_t> some_codes(int64_t count, uint64_t seed) {
   std::vector<int32_t> codes;
-  for (const int64_t code : random_codes(count, 1 << kBits, seed)) codes.push_back(int32_t(code));
+  for (const int64_t code : random_codes(count, 1 << kTinyBits, seed))
+    codes.push_back(int32_t(code));
   return codes;
 }
 
@@ -80,7 +79,7 @@ void expect_same_generation(const GenerateResult& a, const GenerateResult& b) {
 }
 
 TEST(TorchEngine, OneSequenceAloneAndInABatchOfNineAreTheSame) {
-  for (const int bits : {0, kBits}) {
+  for (const int bits : {0, kTinyBits}) {
     FreeTransformer model = tiny_model(engine_config(bits));
     TorchEngine engine(model);
     std::vector<GenerateRequest> requests;
@@ -98,7 +97,7 @@ TEST(TorchEngine, OneSequenceAloneAndInABatchOfNineAreTheSame) {
 }
 
 TEST(TorchEngine, WithAndWithoutCacheTheSameTextForEveryPolicy) {
-  FreeTransformer model = tiny_model(engine_config(kBits));
+  FreeTransformer model = tiny_model(engine_config(kTinyBits));
   TorchEngine engine(model);
   for (const LatentPolicy& policy : policies()) {
     std::vector<GenerateRequest> requests = {request(9, 4, policy, 200),
@@ -117,7 +116,7 @@ TEST(TorchEngine, WithAndWithoutCacheTheSameTextForEveryPolicy) {
 }
 
 TEST(TorchEngine, OneAndTwoThreadsGiveTheSameText) {
-  FreeTransformer model = tiny_model(engine_config(kBits));
+  FreeTransformer model = tiny_model(engine_config(kTinyBits));
   TorchEngine engine(model);
   const std::vector<GenerateRequest> requests = {request(12, 4, {}, 60)};
   const int before = kernels::thread_count();
@@ -133,12 +132,12 @@ TEST(TorchEngine, OneAndTwoThreadsGiveTheSameText) {
 }
 
 TEST(TorchEngine, PrefillIsTheModelsForward) {
-  FreeTransformer model = tiny_model(engine_config(kBits));
+  FreeTransformer model = tiny_model(engine_config(kTinyBits));
   TorchEngine engine(model);
   const auto tokens = some_tokens(11, 3);
   const Tensor tokens_BT =
       at::tensor(std::vector<int64_t>(tokens.begin(), tokens.end())).view({1, 11});
-  const Tensor uniforms = ops::latent_uniforms(6, {2}, 0, 11, kBits);
+  const Tensor uniforms = ops::latent_uniforms(6, {2}, 0, 11, kTinyBits);
   const torch::NoGradGuard no_grad;
   const ForwardResult forward = model->forward({tokens_BT}, LatentSource::posterior(uniforms));
   const std::vector<float> flat(uniforms.data_ptr<float>(),
@@ -155,7 +154,7 @@ TEST(TorchEngine, PrefillIsTheModelsForward) {
 }
 
 TEST(TorchEngine, ScoreIsTheLossOfEachToken) {
-  for (const int bits : {0, kBits}) {
+  for (const int bits : {0, kTinyBits}) {
     FreeTransformer model = tiny_model(engine_config(bits));
     TorchEngine engine(model);
     // Two of different length in one call, each against the model alone.
@@ -182,7 +181,7 @@ TEST(TorchEngine, ScoreIsTheLossOfEachToken) {
 }
 
 TEST(TorchEngine, EncodeIsTheEncodersLogits) {
-  FreeTransformer model = tiny_model(engine_config(kBits));
+  FreeTransformer model = tiny_model(engine_config(kTinyBits));
   TorchEngine engine(model);
   const auto a = some_tokens(7, 1), b = some_tokens(3, 2);
   const std::vector<std::span<const int32_t>> both = {a, b}, only_b = {b};
@@ -191,13 +190,14 @@ TEST(TorchEngine, EncodeIsTheEncodersLogits) {
   const Tensor tokens = at::tensor(std::vector<int64_t>(a.begin(), a.end())).view({1, 7});
   const torch::NoGradGuard no_grad;
   const Tensor logits =
-      model->forward({tokens}, LatentSource::posterior(at::full({1, 7, kBits}, 0.5f)))
+      model->forward({tokens}, LatentSource::posterior(at::full({1, 7, kTinyBits}, 0.5f)))
           .bit_logits_BTZ.contiguous();
-  expect_near(together[0], {logits.data_ptr<float>(), logits.data_ptr<float>() + 7 * kBits}, 1e-5);
+  expect_near(together[0], {logits.data_ptr<float>(), logits.data_ptr<float>() + 7 * kTinyBits},
+              1e-5);
 }
 
 TEST(TorchEngine, RefusesTokensAndCodesOutsideTheModel) {
-  FreeTransformer model = tiny_model(engine_config(kBits));
+  FreeTransformer model = tiny_model(engine_config(kTinyBits));
   TorchEngine engine(model);
   const std::vector<Engine::Prefill> bad_token = {{{1, 23}, {0, 0}, {}}};
   EXPECT_FREEFORMER_ERROR(ErrorCode::kInvalidArgument, "token 23, expected 0 to 22",
@@ -255,19 +255,19 @@ TEST(TorchEngine, BoundsConvergeToTheEnumeratedLikelihoodFromAbove) {
 TEST(TorchEngine, TheScoreOfACompletionDoesNotLeakThroughTheEncoder) {
   // An encoder that saw the completion would give the prompt other codes. By hand: codes of the
   // prompt from the prompt alone, the rest from the prior; for completions that differ.
-  FreeTransformer model = tiny_model(engine_config(kBits), 5);
+  FreeTransformer model = tiny_model(engine_config(kTinyBits), 5);
   TorchEngine engine(model);
   const auto prompt = some_tokens(6, 1);
   const std::vector<std::span<const int32_t>> texts = {prompt};
   const std::vector<float> logits = engine.encode(texts)[0];
   const RandomSource source(9, RandomStream::kLatent);
   std::vector<int32_t> codes;
-  std::vector<float> uniforms(kBits);
-  const std::vector<float> flat(kBits, 0.0f);
+  std::vector<float> uniforms(kTinyBits);
+  const std::vector<float> flat(kTinyBits, 0.0f);
   for (size_t t = 0; t < 8; ++t) {
-    source.uniforms(0, uint32_t(t), kBits, uniforms.data());
-    codes.push_back(
-        draw_code(t < 6 ? std::span(logits).subspan(t * kBits, kBits) : std::span(flat), uniforms));
+    source.uniforms(0, uint32_t(t), kTinyBits, uniforms.data());
+    codes.push_back(draw_code(
+        t < 6 ? std::span(logits).subspan(t * kTinyBits, kTinyBits) : std::span(flat), uniforms));
   }
   for (const std::vector<int32_t>& completion : {std::vector<int32_t>{4, 7, 12}, {4, 20, 1}}) {
     std::vector<int32_t> tokens = prompt;
@@ -285,7 +285,7 @@ TEST(TorchEngine, TheScoreOfACompletionDoesNotLeakThroughTheEncoder) {
 
 TEST(TorchEngine, OpensACheckpointInEitherPrecision) {
   const TemporaryFolder folder;
-  FreeTransformer model = tiny_model(engine_config(kBits));
+  FreeTransformer model = tiny_model(engine_config(kTinyBits));
   save_weights(model, folder.path());
   const auto fp32 = open_torch_engine(folder.path().string(), "cpu", "fp32");
   const auto bf16 = open_torch_engine(folder.path().string(), "cpu", "bf16");

@@ -7,6 +7,8 @@
 
 namespace freeformer {
 
+inline constexpr int kTinyBits = 5;
+
 inline ModelConfig tiny_config(int bits) {
   ModelConfig config;
   config.vocab_size = 23;
