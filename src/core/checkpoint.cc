@@ -11,13 +11,6 @@
 namespace freeformer {
 namespace {
 
-template <typename... Args>
-[[noreturn]] void reject(const std::filesystem::path& where, fmt::format_string<Args...> format,
-                         Args&&... args) {
-  fail(ErrorCode::kBadCheckpoint, "{}: {}", where.string(),
-       fmt::format(format, std::forward<Args>(args)...));
-}
-
 bool is_weight_dtype(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
 }
@@ -32,19 +25,20 @@ std::map<std::string, std::string> read_index(const std::filesystem::path& path)
   const Json json = parse_json(read_text_file(path), path.string(), ErrorCode::kBadCheckpoint);
   const auto map = json.is_object() ? json.find("weight_map") : json.end();
   if (!json.is_object() || map == json.end() || !map->is_object()) {
-    reject(path, "has no \"weight_map\" object");
+    reject_file(path, "has no \"weight_map\" object");
   }
   std::map<std::string, std::string> shard_of;
   for (const auto& [tensor, file] : map->items()) {
     if (!file.is_string()) {
-      reject(path, "\"weight_map\": '{}' is {}, expected a file name", tensor, describe_type(file));
+      reject_file(path, "\"weight_map\": '{}' is {}, expected a file name", tensor,
+                  describe_type(file));
     }
     const auto& file_name = file.get_ref<const std::string&>();
     const bool is_plain_name = std::all_of(file_name.begin(), file_name.end(),
                                            [](char c) { return c != '/' && (c < 0 || c >= ' '); });
     if (file_name.empty() || !is_plain_name || file_name == "." || file_name == "..") {
-      reject(path, "\"weight_map\": '{}' names '{}', expected a file in the same folder", tensor,
-             file_name);
+      reject_file(path, "\"weight_map\": '{}' names '{}', expected a file in the same folder",
+                  tensor, file_name);
     }
     shard_of[tensor] = file_name;
   }
@@ -74,7 +68,7 @@ void Checkpoint::open_shards() {
     return;
   }
   if (!std::filesystem::exists(index, ignored)) {
-    reject(folder_, "no weights: expected model.safetensors or model.safetensors.index.json");
+    reject_file(folder_, "no weights: expected model.safetensors or model.safetensors.index.json");
   }
   const auto file_of = read_index(index);
   std::map<std::string, size_t> opened;
@@ -82,7 +76,7 @@ void Checkpoint::open_shards() {
     const auto [entry, is_new] = opened.try_emplace(file, shards_.size());
     if (is_new) shards_.emplace_back(folder_ / file);
     if (shards_[entry->second].find(tensor) == nullptr) {
-      reject(folder_ / file, "has no tensor '{}', which the index says it holds", tensor);
+      reject_file(folder_ / file, "has no tensor '{}', which the index says it holds", tensor);
     }
     shard_of_[tensor] = entry->second;
   }
@@ -90,11 +84,11 @@ void Checkpoint::open_shards() {
     for (const TensorInfo& tensor : shard.tensors()) {
       const auto named = shard_of_.find(tensor.name);
       if (named == shard_of_.end()) {
-        reject(shard.path(), "holds '{}', which the index does not name", tensor.name);
+        reject_file(shard.path(), "holds '{}', which the index does not name", tensor.name);
       }
       if (&shards_[named->second] != &shard) {
-        reject(shard.path(), "holds '{}', which the index says is in {}", tensor.name,
-               shards_[named->second].path().filename().string());
+        reject_file(shard.path(), "holds '{}', which the index says is in {}", tensor.name,
+                    shards_[named->second].path().filename().string());
       }
     }
   }
@@ -105,18 +99,18 @@ void Checkpoint::check_against_manifest() const {
   for (const TensorSpec& spec : tensor_manifest(config_)) {
     const auto found = shard_of_.find(spec.name);
     if (found == shard_of_.end()) {
-      reject(folder_, "has no tensor '{}' of shape {}, which config.json promises", spec.name,
-             describe_shape(spec.shape));
+      reject_file(folder_, "has no tensor '{}' of shape {}, which config.json promises", spec.name,
+                  describe_shape(spec.shape));
     }
     const SafetensorsFile& shard = shards_[found->second];
     const TensorInfo& info = *shard.find(spec.name);
     if (info.shape != spec.shape) {
-      reject(shard.path(), "tensor '{}' has shape {}, expected {} by config.json", spec.name,
-             describe_shape(info.shape), describe_shape(spec.shape));
+      reject_file(shard.path(), "tensor '{}' has shape {}, expected {} by config.json", spec.name,
+                  describe_shape(info.shape), describe_shape(spec.shape));
     }
     if (!is_weight_dtype(info.dtype)) {
-      reject(shard.path(), "tensor '{}' is {}, expected F32, BF16 or F16", spec.name,
-             name(info.dtype));
+      reject_file(shard.path(), "tensor '{}' is {}, expected F32, BF16 or F16", spec.name,
+                  name(info.dtype));
     }
     expected.insert(spec.name);
   }
@@ -127,10 +121,11 @@ void Checkpoint::check_against_manifest() const {
       const auto head = tensor(tensor_name).data;
       const auto embedding = tensor("model.embed_tokens.weight").data;
       if (std::ranges::equal(head, embedding)) continue;
-      reject(shards_[shard].path(),
-             "'lm_head.weight' differs from the embedding, but config.json says they are tied");
+      reject_file(
+          shards_[shard].path(),
+          "'lm_head.weight' differs from the embedding, but config.json says they are tied");
     }
-    reject(shards_[shard].path(), "unexpected tensor '{}' for this config.json", tensor_name);
+    reject_file(shards_[shard].path(), "unexpected tensor '{}' for this config.json", tensor_name);
   }
 }
 

@@ -42,6 +42,13 @@ template <typename... Args>
   throw Error(code, one_line(fmt::format(format, std::forward<Args>(args)...)));
 }
 
+// What is wrong in a file, behind its name: throws kBadCheckpoint.
+template <typename... Args>
+[[noreturn]] void reject_file(const std::string& file, fmt::format_string<Args...> format,
+                              Args&&... args) {
+  fail(ErrorCode::kBadCheckpoint, "{}: {}", file, fmt::format(format, std::forward<Args>(args)...));
+}
+
 [[noreturn]] void check_failed(const char* file, int line, const char* condition);
 
 }  // namespace freeformer

@@ -14,11 +14,12 @@
 #include "core/error.h"
 
 namespace freeformer {
-namespace {
 
 [[noreturn]] void fail_io(const std::filesystem::path& path, const char* action, int error) {
   fail(ErrorCode::kIo, "{}: cannot {}: {}", path.string(), action, std::strerror(error));
 }
+
+namespace {
 
 class Descriptor {
  public:

@@ -11,6 +11,9 @@
 
 namespace freeformer {
 
+// Throws kIo: "path: cannot <action>: <what errno says>".
+[[noreturn]] void fail_io(const std::filesystem::path& path, const char* action, int error);
+
 // A read-only mapping. The file must not shrink while it is mapped (the kernel answers a read
 // beyond the new end with SIGBUS): checkpoints are replaced by renaming, which is safe.
 class MappedFile {

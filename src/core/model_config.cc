@@ -17,8 +17,8 @@ constexpr const char* kPlainModelType = "llama";
 constexpr const char* kFreeModelType = "free_transformer";
 
 template <typename... Args>
-[[noreturn]] void reject(const std::string& where, fmt::format_string<Args...> format,
-                         Args&&... args) {
+[[noreturn]] void reject_config(const std::string& where, fmt::format_string<Args...> format,
+                                Args&&... args) {
   fail(ErrorCode::kInvalidConfig, "{}: {}", where,
        fmt::format(format, std::forward<Args>(args)...));
 }
@@ -57,8 +57,8 @@ struct Reader {
   }
 
   [[noreturn]] void wrong_type(const char* key, const char* expected, const Json& value) const {
-    reject(where, "\"{}{}\" is {} ({}), expected {}", prefix, key, describe_type(value),
-           value.dump(-1, ' ', /*ensure_ascii=*/true).substr(0, 40), expected);
+    reject_config(where, "\"{}{}\" is {} ({}), expected {}", prefix, key, describe_type(value),
+                  value.dump(-1, ' ', /*ensure_ascii=*/true).substr(0, 40), expected);
   }
 
   void operator()(const char* key, int64_t& field) const {
@@ -89,7 +89,7 @@ struct Reader {
 
 LatentConfig parse_latent(const Json& json, const std::string& where) {
   if (!json.is_object()) {
-    reject(where, "\"latent\" is {}, expected an object", describe_type(json));
+    reject_config(where, "\"latent\" is {}, expected an object", describe_type(json));
   }
   // Unlike the outer object this one is ours: a key that means nothing is a mistake. The last three
   // are the axes on which other systems differ from the paper; only the paper's values exist.
@@ -97,7 +97,7 @@ LatentConfig parse_latent(const Json& json, const std::string& where) {
                                                  "encoder", "inject", "scope"};
   for (const auto& [key, value] : json.items()) {
     if (std::find(known.begin(), known.end(), key) == known.end()) {
-      reject(where, "unknown key \"latent.{}\"{}", key, suggest(key, known));
+      reject_config(where, "unknown key \"latent.{}\"{}", key, suggest(key, known));
     }
   }
   const Reader read{json, where, "latent."};
@@ -112,24 +112,24 @@ LatentConfig parse_latent(const Json& json, const std::string& where) {
   read("scope", scope);
   const auto only = [&](const char* key, const std::string& value, const char* supported) {
     if (value != supported) {
-      reject(where, "\"latent.{}\" is \"{}\", expected \"{}\"", key, value, supported);
+      reject_config(where, "\"latent.{}\" is \"{}\", expected \"{}\"", key, value, supported);
     }
   };
   if (kind == "none") {
     for (const auto& [key, value] : json.items()) {
       if (key == "kind" || (key == "bits" && bits == 0)) continue;
-      reject(where, "\"latent.{}\" has no effect with kind \"none\"", key);
+      reject_config(where, "\"latent.{}\" has no effect with kind \"none\"", key);
     }
     return {};
   }
   if (kind != "binary") {
-    reject(where, "\"latent.kind\" is \"{}\", expected \"none\" or \"binary\"", kind);
+    reject_config(where, "\"latent.kind\" is \"{}\", expected \"none\" or \"binary\"", kind);
   }
   only("encoder", encoder, "shared");
   only("inject", inject, "middle_kv");
   only("scope", scope, "token");
   if (bits < 1 || bits > kMaxLatentBits) {
-    reject(where, "\"latent.bits\" is {}, expected 1 to {}", bits, kMaxLatentBits);
+    reject_config(where, "\"latent.bits\" is {}, expected 1 to {}", bits, kMaxLatentBits);
   }
   latent.kind = LatentKind::kBinary;
   latent.bits = int(bits);
@@ -140,7 +140,8 @@ void refuse_partial_rotary(const Reader& read) {
   double rotary_part = 1.0;
   read("partial_rotary_factor", rotary_part);
   if (rotary_part != 1.0) {
-    reject(read.where, "\"{}partial_rotary_factor\" is {}, expected 1", read.prefix, rotary_part);
+    reject_config(read.where, "\"{}partial_rotary_factor\" is {}, expected 1", read.prefix,
+                  rotary_part);
   }
 }
 
@@ -149,18 +150,18 @@ void refuse_other_mathematics(const Reader& read) {
   std::string activation = "silu";
   read("hidden_act", activation);
   if (activation != "silu" && activation != "swish") {
-    reject(read.where, "\"hidden_act\" is \"{}\", expected \"silu\"", activation);
+    reject_config(read.where, "\"hidden_act\" is \"{}\", expected \"silu\"", activation);
   }
   for (const char* key : {"attention_bias", "mlp_bias"}) {
     bool bias = false;
     read(key, bias);
-    if (bias) reject(read.where, "\"{}\" is true, expected false: no layer has a bias", key);
+    if (bias) reject_config(read.where, "\"{}\" is true, expected false: no layer has a bias", key);
   }
   refuse_partial_rotary(read);
   for (const char* key : {"sliding_window", "quantization_config"}) {
     if (const Json* value = read.find(key)) {
-      reject(read.where, "\"{}\" is {}, expected it to be absent or null", key,
-             describe_type(*value));
+      reject_config(read.where, "\"{}\" is {}, expected it to be absent or null", key,
+                    describe_type(*value));
     }
   }
 }
@@ -176,14 +177,15 @@ void read_rope(const Reader& read, ModelConfig& config) {
     inner("type", type);
     inner("rope_type", type);
     if (type != "default") {
-      reject(read.where, "\"{}\" of type \"{}\", expected \"default\": RoPE is not rescaled here",
-             key, type);
+      reject_config(read.where,
+                    "\"{}\" of type \"{}\", expected \"default\": RoPE is not rescaled here", key,
+                    type);
     }
     // Per-layer-type settings are objects in here: another model's mathematics.
     for (const auto& [name, setting] : value->items()) {
       if (setting.is_object()) {
-        reject(read.where, "\"{}.{}\" is an object, expected one setting for all layers", key,
-               name);
+        reject_config(read.where, "\"{}.{}\" is an object, expected one setting for all layers",
+                      key, name);
       }
     }
     inner("rope_theta", config.rope_theta);
@@ -205,18 +207,18 @@ void read_token_ids(const Reader& read, ModelConfig& config) {
 
 ModelConfig parse_model_config(const std::string& json_text, const std::string& where) {
   const Json json = parse_json(json_text, where, ErrorCode::kInvalidConfig);
-  if (!json.is_object()) reject(where, "holds {}, expected an object", describe_type(json));
+  if (!json.is_object()) reject_config(where, "holds {}, expected an object", describe_type(json));
   const Reader read{json, where, ""};
 
   std::string model_type;
   read("model_type", model_type);
   if (model_type != kPlainModelType && model_type != kFreeModelType) {
-    reject(where, "\"model_type\" is \"{}\", expected \"{}\" or \"{}\"", model_type,
-           kPlainModelType, kFreeModelType);
+    reject_config(where, "\"model_type\" is \"{}\", expected \"{}\" or \"{}\"", model_type,
+                  kPlainModelType, kFreeModelType);
   }
   for (const char* key : {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
                           "num_attention_heads"}) {
-    if (read.find(key) == nullptr) reject(where, "\"{}\" is missing", key);
+    if (read.find(key) == nullptr) reject_config(where, "\"{}\" is missing", key);
   }
   ModelConfig config;
   visit_fields(config, read);
@@ -229,18 +231,18 @@ ModelConfig parse_model_config(const std::string& json_text, const std::string& 
   }
   if (read.find("head_dim") == nullptr && config.num_attention_heads > 0) {
     if (config.hidden_size % config.num_attention_heads != 0) {
-      reject(where,
-             "\"hidden_size\" {} does not divide by \"num_attention_heads\" {}: give "
-             "\"head_dim\"",
-             config.hidden_size, config.num_attention_heads);
+      reject_config(where,
+                    "\"hidden_size\" {} does not divide by \"num_attention_heads\" {}: give "
+                    "\"head_dim\"",
+                    config.hidden_size, config.num_attention_heads);
     }
     config.head_dim = config.hidden_size / config.num_attention_heads;
   }
   if (const Json* latent = read.find("latent")) config.latent = parse_latent(*latent, where);
   if (config.latent.present() != (model_type == kFreeModelType)) {
-    reject(where, "\"model_type\" is \"{}\" {} a \"latent\", expected \"{}\"", model_type,
-           config.latent.present() ? "with" : "without",
-           config.latent.present() ? kFreeModelType : kPlainModelType);
+    reject_config(where, "\"model_type\" is \"{}\" {} a \"latent\", expected \"{}\"", model_type,
+                  config.latent.present() ? "with" : "without",
+                  config.latent.present() ? kFreeModelType : kPlainModelType);
   }
   validate(config, where);
   return config;
@@ -280,55 +282,58 @@ void validate(const ModelConfig& config, const std::string& where) {
           : key == "hidden_size" ? 1 << 20
                                  : 1 << 24;
       if (field < 1 || field > most) {
-        reject(where, "\"{}\" is {}, expected 1 to {}", key, field, most);
+        reject_config(where, "\"{}\" is {}, expected 1 to {}", key, field, most);
       }
     } else if constexpr (std::is_same_v<std::decay_t<decltype(field)>, double>) {
       if (!std::isfinite(field) || field <= 0) {
-        reject(where, "\"{}\" is {}, expected a positive number", key, field);
+        reject_config(where, "\"{}\" is {}, expected a positive number", key, field);
       }
     }
   });
   if (config.num_attention_heads * config.head_dim > 1 << 24) {
-    reject(where, "\"num_attention_heads\" {} times \"head_dim\" {} is over {}",
-           config.num_attention_heads, config.head_dim, 1 << 24);
+    reject_config(where, "\"num_attention_heads\" {} times \"head_dim\" {} is over {}",
+                  config.num_attention_heads, config.head_dim, 1 << 24);
   }
   if (config.num_attention_heads % config.num_key_value_heads != 0) {
-    reject(where, "\"num_attention_heads\" {} does not divide by \"num_key_value_heads\" {}",
-           config.num_attention_heads, config.num_key_value_heads);
+    reject_config(where, "\"num_attention_heads\" {} does not divide by \"num_key_value_heads\" {}",
+                  config.num_attention_heads, config.num_key_value_heads);
   }
   if (config.head_dim % 2 != 0) {
-    reject(where, "\"head_dim\" is {}, expected an even number: RoPE turns pairs", config.head_dim);
+    reject_config(where, "\"head_dim\" is {}, expected an even number: RoPE turns pairs",
+                  config.head_dim);
   }
   static const std::vector<std::string> dtypes = {"float32", "bfloat16", "float16"};
   if (std::find(dtypes.begin(), dtypes.end(), config.torch_dtype) == dtypes.end()) {
-    reject(where, "\"torch_dtype\" is \"{}\", expected float32, bfloat16 or float16",
-           config.torch_dtype);
+    reject_config(where, "\"torch_dtype\" is \"{}\", expected float32, bfloat16 or float16",
+                  config.torch_dtype);
   }
   const auto check_token = [&](const char* key, int64_t id) {
     if (id < 0 || id >= config.vocab_size) {
-      reject(where, "\"{}\" is {}, expected 0 to {} (\"vocab_size\" - 1)", key, id,
-             config.vocab_size - 1);
+      reject_config(where, "\"{}\" is {}, expected 0 to {} (\"vocab_size\" - 1)", key, id,
+                    config.vocab_size - 1);
     }
   };
   if (config.bos_token_id) check_token("bos_token_id", *config.bos_token_id);
   for (const int64_t id : config.eos_token_id) check_token("eos_token_id", id);
   if (!config.latent.present()) {
     if (config.latent != LatentConfig()) {
-      reject(where, "\"latent\" has settings, expected none without a kind");
+      reject_config(where, "\"latent\" has settings, expected none without a kind");
     }
     return;
   }
   if (config.latent.bits < 1 || config.latent.bits > kMaxLatentBits) {
-    reject(where, "\"latent.bits\" is {}, expected 1 to {}", config.latent.bits, kMaxLatentBits);
+    reject_config(where, "\"latent.bits\" is {}, expected 1 to {}", config.latent.bits,
+                  kMaxLatentBits);
   }
   if (!std::isfinite(config.latent.kappa_bits) || config.latent.kappa_bits < 0) {
-    reject(where, "\"latent.kappa_bits\" is {}, expected 0 or more", config.latent.kappa_bits);
+    reject_config(where, "\"latent.kappa_bits\" is {}, expected 0 or more",
+                  config.latent.kappa_bits);
   }
   if (config.num_hidden_layers % 2 != 0) {
-    reject(where,
-           "\"num_hidden_layers\" is {}, expected an even number: the codes enter at the "
-           "middle block",
-           config.num_hidden_layers);
+    reject_config(where,
+                  "\"num_hidden_layers\" is {}, expected an even number: the codes enter at the "
+                  "middle block",
+                  config.num_hidden_layers);
   }
 }
 

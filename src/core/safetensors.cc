@@ -14,13 +14,6 @@ namespace {
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 constexpr const char* kMetadataKey = "__metadata__";
 
-template <typename... Args>
-[[noreturn]] void reject(const std::string& where, fmt::format_string<Args...> format,
-                         Args&&... args) {
-  fail(ErrorCode::kBadCheckpoint, "{}: {}", where,
-       fmt::format(format, std::forward<Args>(args)...));
-}
-
 // A tensor's name in a message: short, whatever the file says. A name may be 100 MB long.
 std::string in_quotes(std::string_view name) {
   constexpr size_t kMost = 80;
@@ -33,22 +26,22 @@ std::string in_quotes(std::string_view name) {
 const Json& require(const Json& entry, const char* key, const std::string& tensor,
                     const std::string& where) {
   const auto found = entry.find(key);
-  if (found == entry.end()) reject(where, "tensor {} has no \"{}\"", tensor, key);
+  if (found == entry.end()) reject_file(where, "tensor {} has no \"{}\"", tensor, key);
   return *found;
 }
 
 std::vector<uint64_t> unsigned_numbers(const Json& value, const char* key,
                                        const std::string& tensor, const std::string& where) {
   if (!value.is_array()) {
-    reject(where, "tensor {}: \"{}\" is {}, expected an array of whole numbers", tensor, key,
-           describe_type(value));
+    reject_file(where, "tensor {}: \"{}\" is {}, expected an array of whole numbers", tensor, key,
+                describe_type(value));
   }
   std::vector<uint64_t> numbers;
   numbers.reserve(value.size());
   for (const Json& number : value) {
     if (!number.is_number_unsigned()) {
-      reject(where, "tensor {}: \"{}\" holds {}, expected whole numbers from 0 to 2^64-1", tensor,
-             key, describe_type(number));
+      reject_file(where, "tensor {}: \"{}\" holds {}, expected whole numbers from 0 to 2^64-1",
+                  tensor, key, describe_type(number));
     }
     numbers.push_back(number.get<uint64_t>());
   }
@@ -61,12 +54,12 @@ std::optional<uint64_t> checked_byte_count(const std::vector<uint64_t>& shape, D
   uint64_t elements = 1;
   for (const uint64_t size : shape) {
     if (__builtin_mul_overflow(elements, size, &elements)) {
-      reject(where, "tensor {}: the product of its shape overflows 64 bits", tensor);
+      reject_file(where, "tensor {}: the product of its shape overflows 64 bits", tensor);
     }
   }
   uint64_t bits = 0;
   if (__builtin_mul_overflow(elements, uint64_t(bit_size(dtype)), &bits)) {
-    reject(where, "tensor {}: its size in bits overflows 64 bits", tensor);
+    reject_file(where, "tensor {}: its size in bits overflows 64 bits", tensor);
   }
   if (bits % 8 != 0) return std::nullopt;
   return bits / 8;
@@ -74,44 +67,45 @@ std::optional<uint64_t> checked_byte_count(const std::vector<uint64_t>& shape, D
 
 TensorInfo parse_entry(const std::string& key, const Json& entry, const std::string& where) {
   const std::string tensor = in_quotes(key);
-  if (key.find('\0') != key.npos) reject(where, "tensor {} has a NUL in its name", tensor);
+  if (key.find('\0') != key.npos) reject_file(where, "tensor {} has a NUL in its name", tensor);
   if (!entry.is_object()) {
-    reject(where, "tensor {} is {}, expected an object", tensor, describe_type(entry));
+    reject_file(where, "tensor {} is {}, expected an object", tensor, describe_type(entry));
   }
   const Json& dtype_name = require(entry, "dtype", tensor, where);
   if (!dtype_name.is_string()) {
-    reject(where, "tensor {}: \"dtype\" is {}, expected a string", tensor,
-           describe_type(dtype_name));
+    reject_file(where, "tensor {}: \"dtype\" is {}, expected a string", tensor,
+                describe_type(dtype_name));
   }
   const auto dtype = parse_dtype(dtype_name.get_ref<const std::string&>());
   if (!dtype) {
-    reject(where, "tensor {}: unknown dtype {}", tensor,
-           in_quotes(dtype_name.get_ref<const std::string&>()));
+    reject_file(where, "tensor {}: unknown dtype {}", tensor,
+                in_quotes(dtype_name.get_ref<const std::string&>()));
   }
   const auto shape =
       unsigned_numbers(require(entry, "shape", tensor, where), "shape", tensor, where);
   const auto offsets = unsigned_numbers(require(entry, "data_offsets", tensor, where),
                                         "data_offsets", tensor, where);
   if (offsets.size() != 2) {
-    reject(where, "tensor {}: \"data_offsets\" has {} numbers, expected 2", tensor, offsets.size());
+    reject_file(where, "tensor {}: \"data_offsets\" has {} numbers, expected 2", tensor,
+                offsets.size());
   }
   if (offsets[1] < offsets[0]) {
-    reject(where, "tensor {}: its data ends at {} before it begins at {}", tensor, offsets[1],
-           offsets[0]);
+    reject_file(where, "tensor {}: its data ends at {} before it begins at {}", tensor, offsets[1],
+                offsets[0]);
   }
   const auto bytes = checked_byte_count(shape, *dtype, tensor, where);
   if (!bytes) {
-    reject(where, "tensor {}: its {} elements do not fill whole bytes", tensor, name(*dtype));
+    reject_file(where, "tensor {}: its {} elements do not fill whole bytes", tensor, name(*dtype));
   }
   if (offsets[1] - offsets[0] != *bytes) {
-    reject(where, "tensor {}: data of {} bytes, expected {} for its shape in {}", tensor,
-           offsets[1] - offsets[0], *bytes, name(*dtype));
+    reject_file(where, "tensor {}: data of {} bytes, expected {} for its shape in {}", tensor,
+                offsets[1] - offsets[0], *bytes, name(*dtype));
   }
   TensorInfo info{key, *dtype, {}, offsets[0], offsets[1]};
   for (const uint64_t size : shape) {
     // Only a tensor without elements can get here with such a dimension; nobody can use it.
     if (size > uint64_t(INT64_MAX)) {
-      reject(where, "tensor {}: a dimension of {} is over 2^63-1", tensor, size);
+      reject_file(where, "tensor {}: a dimension of {} is over 2^63-1", tensor, size);
     }
     info.shape.push_back(int64_t(size));
   }
@@ -139,23 +133,24 @@ std::string describe_shape(const std::vector<int64_t>& shape) {
 
 SafetensorsHeader parse_safetensors(std::span<const std::byte> file, const std::string& where) {
   if (file.size() < 8) {
-    reject(where, "not a safetensors file: {} bytes, expected at least 8 for the header's length",
-           file.size());
+    reject_file(where,
+                "not a safetensors file: {} bytes, expected at least 8 for the header's length",
+                file.size());
   }
   uint64_t header_bytes = 0;
   for (int i = 7; i >= 0; --i) header_bytes = header_bytes << 8 | uint64_t(file[size_t(i)]);
   if (header_bytes > kMaxHeaderBytes) {
-    reject(where, "not a safetensors file: header of {} bytes, expected at most {}", header_bytes,
-           kMaxHeaderBytes);
+    reject_file(where, "not a safetensors file: header of {} bytes, expected at most {}",
+                header_bytes, kMaxHeaderBytes);
   }
   if (header_bytes > file.size() - 8) {
-    reject(where, "truncated: header of {} bytes in a file of {}", header_bytes, file.size());
+    reject_file(where, "truncated: header of {} bytes in a file of {}", header_bytes, file.size());
   }
-  if (header_bytes == 0) reject(where, "the header is empty, expected an object");
+  if (header_bytes == 0) reject_file(where, "the header is empty, expected an object");
   const std::string_view text(reinterpret_cast<const char*>(file.data()) + 8, header_bytes);
   const Json json = parse_json(text, where + ": the header", ErrorCode::kBadCheckpoint);
   if (!json.is_object()) {
-    reject(where, "the header is {}, expected an object", describe_type(json));
+    reject_file(where, "the header is {}, expected an object", describe_type(json));
   }
 
   SafetensorsHeader header;
@@ -167,13 +162,13 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> file, const std::
     }
     if (value.is_null()) continue;  // the reference reads it as absent
     if (!value.is_object()) {
-      reject(where, "\"{}\" is {}, expected an object of strings", kMetadataKey,
-             describe_type(value));
+      reject_file(where, "\"{}\" is {}, expected an object of strings", kMetadataKey,
+                  describe_type(value));
     }
     for (const auto& [name, item] : value.items()) {
       if (!item.is_string()) {
-        reject(where, "\"{}\": {} is {}, expected a string", kMetadataKey, in_quotes(name),
-               describe_type(item));
+        reject_file(where, "\"{}\": {} is {}, expected a string", kMetadataKey, in_quotes(name),
+                    describe_type(item));
       }
       header.metadata.emplace(name, item.get<std::string>());
     }
@@ -187,17 +182,19 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> file, const std::
   uint64_t expected = 0;
   for (const TensorInfo& tensor : header.tensors) {
     if (tensor.begin != expected) {
-      reject(where, "tensor {}: its data begins at {}, expected {} ({})", in_quotes(tensor.name),
-             tensor.begin, expected, tensor.begin < expected ? "an overlap" : "a hole");
+      reject_file(where, "tensor {}: its data begins at {}, expected {} ({})",
+                  in_quotes(tensor.name), tensor.begin, expected,
+                  tensor.begin < expected ? "an overlap" : "a hole");
     }
     expected = tensor.end;
   }
   const uint64_t data_bytes = file.size() - header.data_start;
   if (expected > data_bytes) {
-    reject(where, "truncated: the tensors take {} bytes, the file has {}", expected, data_bytes);
+    reject_file(where, "truncated: the tensors take {} bytes, the file has {}", expected,
+                data_bytes);
   }
   if (expected < data_bytes) {
-    reject(where, "{} bytes after the last tensor, expected none", data_bytes - expected);
+    reject_file(where, "{} bytes after the last tensor, expected none", data_bytes - expected);
   }
   return header;
 }

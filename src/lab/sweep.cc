@@ -87,7 +87,7 @@ std::vector<std::string> assignments_of(const SweepRequest& request, const Sweep
   return assignments;
 }
 
-struct Column {
+struct SummaryColumn {
   std::string name;
   std::function<std::optional<double>(const RunStudy&)> value;
   const char* format;
@@ -97,8 +97,8 @@ std::optional<double> if_latent(const RunStudy& study, double value) {
   return study.has_latent ? std::optional(value) : std::nullopt;
 }
 
-std::vector<Column> columns(const std::vector<SweepResult>& results) {
-  std::vector<Column> all = {
+std::vector<SummaryColumn> columns(const std::vector<SweepResult>& results) {
+  std::vector<SummaryColumn> all = {
       {"CE or ELBO", [](const RunStudy& s) { return std::optional(s.elbo); }, "{:.4f}"},
       {"IWAE", [](const RunStudy& s) { return if_latent(s, s.iwae); }, "{:.4f}"},
       {"posterior CE", [](const RunStudy& s) { return if_latent(s, s.posterior_ce); }, "{:.4f}"},
@@ -141,7 +141,7 @@ std::vector<Column> columns(const std::vector<SweepResult>& results) {
 }
 
 // "0.123 ± 0.004" over seeds.
-std::string cell(const Column& column, const std::vector<const RunStudy*>& studies) {
+std::string cell(const SummaryColumn& column, const std::vector<const RunStudy*>& studies) {
   std::vector<double> values;
   for (const RunStudy* study : studies) {
     if (const auto value = column.value(*study)) values.push_back(*value);
@@ -255,10 +255,10 @@ SweepResult read_sweep_result(const SweepRun& run) {
 }
 
 std::string sweep_table(const SweepPlan& plan, const std::vector<SweepResult>& results) {
-  const std::vector<Column> all = columns(results);
+  const std::vector<SummaryColumn> all = columns(results);
   std::string header = "| point | runs |", rule = "|---|---|", rows;
-  std::vector<Column> used;
-  for (const Column& column : all) {
+  std::vector<SummaryColumn> used;
+  for (const SummaryColumn& column : all) {
     const bool any = std::any_of(results.begin(), results.end(), [&](const SweepResult& r) {
       return column.value(r.study).has_value();
     });
@@ -273,7 +273,7 @@ std::string sweep_table(const SweepPlan& plan, const std::vector<SweepResult>& r
       if (result.run->point == p) studies.push_back(&result.study);
     }
     rows += fmt::format("| {} | {} |", plan.points[p].label, studies.size());
-    for (const Column& column : used) rows += " " + cell(column, studies) + " |";
+    for (const SummaryColumn& column : used) rows += " " + cell(column, studies) + " |";
     rows += "\n";
   }
   return header + "\n" + rule + "\n" + rows;

@@ -14,14 +14,10 @@
 #include <string_view>
 
 #include "core/crc32c.h"
-#include "core/error.h"
+#include "core/file.h"
 
 namespace freeformer {
 namespace {
-
-[[noreturn]] void fail_io(const std::filesystem::path& path, const char* action, int error) {
-  fail(ErrorCode::kIo, "{}: cannot {}: {}", path.string(), action, std::strerror(error));
-}
 
 // --- Protocol buffers: the little of the encoding that an Event needs ----------------------------
 

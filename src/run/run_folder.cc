@@ -21,10 +21,6 @@ namespace {
 constexpr const char* kChecksums = "checksums.json";
 constexpr const char* kTemporary = ".tmp-";  // begins the name of everything unfinished
 
-[[noreturn]] void fail_io(const std::filesystem::path& path, const char* action, int error) {
-  fail(ErrorCode::kIo, "{}: cannot {}: {}", path.string(), action, std::strerror(error));
-}
-
 std::string step_name(int64_t step) { return fmt::format("step-{}", step); }
 
 std::optional<int64_t> step_of(const std::string& name) {

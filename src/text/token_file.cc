@@ -17,13 +17,6 @@ constexpr size_t kMaxJsonBytes = size_t{256} << 20;
 constexpr const char* kByteTokenizer = "byte";
 constexpr int64_t kByteVocabulary = 256;
 
-template <typename... Args>
-[[noreturn]] void reject(const std::string& where, fmt::format_string<Args...> format,
-                         Args&&... args) {
-  fail(ErrorCode::kBadCheckpoint, "{}: {}", where,
-       fmt::format(format, std::forward<Args>(args)...));
-}
-
 std::filesystem::path json_path(std::filesystem::path path) {
   if (path.extension() != ".bin") {
     fail(ErrorCode::kInvalidArgument, "{}: expected a token file, whose name ends in .bin",
@@ -39,14 +32,14 @@ int64_t largest_vocabulary(int bytes_per_token) {
 
 const Json& require(const Json& json, const char* key, const std::string& where) {
   const auto found = json.find(key);
-  if (found == json.end()) reject(where, "\"{}\" is missing", key);
+  if (found == json.end()) reject_file(where, "\"{}\" is missing", key);
   return *found;
 }
 
 uint64_t require_count(const Json& json, const char* key, const std::string& where) {
   const Json& value = require(json, key, where);
   if (!value.is_number_unsigned()) {
-    reject(where, "\"{}\" is {}, expected a whole number", key, describe_type(value));
+    reject_file(where, "\"{}\" is {}, expected a whole number", key, describe_type(value));
   }
   return value.get<uint64_t>();
 }
@@ -54,7 +47,7 @@ uint64_t require_count(const Json& json, const char* key, const std::string& whe
 std::string require_string(const Json& json, const char* key, const std::string& where) {
   const Json& value = require(json, key, where);
   if (!value.is_string()) {
-    reject(where, "\"{}\" is {}, expected a string", key, describe_type(value));
+    reject_file(where, "\"{}\" is {}, expected a string", key, describe_type(value));
   }
   return value.get<std::string>();
 }
@@ -64,7 +57,7 @@ void refuse_unknown_keys(const Json& json, const std::string& where) {
                                                  "documents"};
   for (const auto& [key, value] : json.items()) {
     if (std::find(known.begin(), known.end(), key) == known.end()) {
-      reject(where, "unknown key \"{}\"{}", key, suggest(key, known));
+      reject_file(where, "unknown key \"{}\"{}", key, suggest(key, known));
     }
   }
 }
@@ -72,7 +65,7 @@ void refuse_unknown_keys(const Json& json, const std::string& where) {
 int parse_width(const std::string& dtype, const std::string& where) {
   if (dtype == "uint16") return 2;
   if (dtype == "uint32") return 4;
-  reject(where, "\"dtype\" is \"{}\", expected \"uint16\" or \"uint32\"", dtype);
+  reject_file(where, "\"dtype\" is \"{}\", expected \"uint16\" or \"uint32\"", dtype);
 }
 
 // Where each document begins. None is empty: the first begins at 0, each later one beyond the last,
@@ -81,26 +74,26 @@ std::vector<uint64_t> parse_documents(const Json& json, uint64_t count, const st
   const auto found = json.find("documents");
   if (found == json.end()) return std::vector<uint64_t>(count > 0 ? 1 : 0, 0);
   if (!found->is_array()) {
-    reject(where, "\"documents\" is {}, expected an array", describe_type(*found));
+    reject_file(where, "\"documents\" is {}, expected an array", describe_type(*found));
   }
   if (found->empty() && count > 0) {
-    reject(where, "\"documents\" is empty, expected the first to begin at 0");
+    reject_file(where, "\"documents\" is empty, expected the first to begin at 0");
   }
   std::vector<uint64_t> documents;
   documents.reserve(found->size());
   for (const Json& value : *found) {
     if (!value.is_number_unsigned()) {
-      reject(where, "document {} begins at {}, expected a whole number", documents.size(),
-             describe_type(value));
+      reject_file(where, "document {} begins at {}, expected a whole number", documents.size(),
+                  describe_type(value));
     }
     const auto begin = value.get<uint64_t>();
     if (documents.empty() ? begin != 0 : begin <= documents.back()) {
-      reject(where, "document {} begins at token {}, expected {}", documents.size(), begin,
-             documents.empty() ? "0" : fmt::format("more than {}", documents.back()));
+      reject_file(where, "document {} begins at token {}, expected {}", documents.size(), begin,
+                  documents.empty() ? "0" : fmt::format("more than {}", documents.back()));
     }
     if (begin >= count) {
-      reject(where, "document {} begins at token {}, expected below \"count\", {}",
-             documents.size(), begin, count);
+      reject_file(where, "document {} begins at token {}, expected below \"count\", {}",
+                  documents.size(), begin, count);
     }
     documents.push_back(begin);
   }
@@ -125,27 +118,27 @@ TokenFile::TokenFile(const std::filesystem::path& path) : path_(path), file_(pat
   const std::string where = description.string();
   const Json json = parse_json(read_text_file(description, kMaxJsonBytes), where,
                                ErrorCode::kBadCheckpoint, kMaxDocuments + 100);
-  if (!json.is_object()) reject(where, "holds {}, expected an object", describe_type(json));
+  if (!json.is_object()) reject_file(where, "holds {}, expected an object", describe_type(json));
   refuse_unknown_keys(json, where);
 
   bytes_per_token_ = parse_width(require_string(json, "dtype", where), where);
   count_ = require_count(json, "count", where);
   const size_t bytes = file_.size();
   if (bytes % size_t(bytes_per_token_) != 0 || bytes / size_t(bytes_per_token_) != count_) {
-    reject(path.string(), "{} bytes, expected {} tokens of {} bytes as in {}", bytes, count_,
-           bytes_per_token_, where);
+    reject_file(path.string(), "{} bytes, expected {} tokens of {} bytes as in {}", bytes, count_,
+                bytes_per_token_, where);
   }
   const uint64_t vocab_size = require_count(json, "vocab_size", where);
   const int64_t most = largest_vocabulary(bytes_per_token_);
   if (vocab_size < 1 || vocab_size > uint64_t(most)) {
-    reject(where, "\"vocab_size\" is {}, expected 1 to {} with tokens of {} bytes", vocab_size,
-           most, bytes_per_token_);
+    reject_file(where, "\"vocab_size\" is {}, expected 1 to {} with tokens of {} bytes", vocab_size,
+                most, bytes_per_token_);
   }
   vocab_size_ = int64_t(vocab_size);
   tokenizer_ = require_string(json, "tokenizer", where);
   if (tokenizer_ == kByteTokenizer && vocab_size_ != kByteVocabulary) {
-    reject(where, "\"vocab_size\" is {}, expected {} with tokenizer \"{}\"", vocab_size_,
-           kByteVocabulary, kByteTokenizer);
+    reject_file(where, "\"vocab_size\" is {}, expected {} with tokenizer \"{}\"", vocab_size_,
+                kByteVocabulary, kByteTokenizer);
   }
   documents_ = parse_documents(json, count_, where);
 }
@@ -158,8 +151,8 @@ void TokenFile::read(uint64_t first, std::span<int32_t> out) const {
   for (size_t i = 0; i < out.size(); ++i, at += bytes_per_token_) {
     const uint32_t token = load(at, bytes_per_token_);
     if (token >= vocab_size_) {
-      reject(path_.string(), "token {} at position {}, expected below the vocab_size, {}", token,
-             first + i, vocab_size_);
+      reject_file(path_.string(), "token {} at position {}, expected below the vocab_size, {}",
+                  token, first + i, vocab_size_);
     }
     out[i] = int32_t(token);
   }

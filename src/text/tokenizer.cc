@@ -19,13 +19,6 @@ template <typename... Args>
        fmt::format(format, std::forward<Args>(args)...), kWhatIsRead);
 }
 
-template <typename... Args>
-[[noreturn]] void reject(const std::string& where, fmt::format_string<Args...> format,
-                         Args&&... args) {
-  fail(ErrorCode::kBadCheckpoint, "{}: {}", where,
-       fmt::format(format, std::forward<Args>(args)...));
-}
-
 // A value in a message: short, whatever the file says.
 std::string brief(const Json& value) {
   return value.is_structured() ? describe_type(value)
@@ -83,10 +76,10 @@ const Json& member(const Json& object, const char* key) {
 std::string type_of(const Json& root, const char* key, const std::string& where) {
   const Json& part = member(root, key);
   if (part.is_null()) return "null";
-  if (!part.is_object()) reject(where, "\"{}\" is {}, expected an object", key, brief(part));
+  if (!part.is_object()) reject_file(where, "\"{}\" is {}, expected an object", key, brief(part));
   const Json& type = member(part, "type");
   if (!type.is_string()) {
-    reject(where, "\"{}.type\" is {}, expected a string", key, brief(type));
+    reject_file(where, "\"{}.type\" is {}, expected a string", key, brief(type));
   }
   return type.get<std::string>().substr(0, 40);
 }
@@ -110,7 +103,7 @@ void refuse_more_than_bytes(const Json& root, const std::string& where) {
   if (decoder != "ByteLevel") refuse(where, "\"decoder\" is {}", decoder);
   const Json& added = member(root, "added_tokens");
   if (!added.is_null() && !added.is_array()) {
-    reject(where, "\"added_tokens\" is {}, expected an array", describe_type(added));
+    reject_file(where, "\"added_tokens\" is {}, expected an array", describe_type(added));
   }
   if (!added.empty()) refuse(where, "has {} added tokens", grouped(added.size()));
   for (const char* key : {"unk_token", "continuing_subword_prefix", "end_of_word_suffix"}) {
@@ -122,8 +115,8 @@ void refuse_more_than_bytes(const Json& root, const std::string& where) {
 // The byte of each id.
 std::string parse_alphabet(const Json& vocab, const std::string& where) {
   if (!vocab.is_object() || vocab.empty()) {
-    reject(where, "\"model.vocab\" is {}, expected an object with a token or more",
-           vocab.is_object() ? "empty" : describe_type(vocab));
+    reject_file(where, "\"model.vocab\" is {}, expected an object with a token or more",
+                vocab.is_object() ? "empty" : describe_type(vocab));
   }
   std::string alphabet(vocab.size(), '\0');
   std::vector<bool> taken(vocab.size());
@@ -131,11 +124,11 @@ std::string parse_alphabet(const Json& vocab, const std::string& where) {
     const int byte = byte_of(symbol);
     if (byte < 0) refuse(where, "token {} is not one byte", brief(symbol));
     if (!id.is_number_unsigned() || id.get<uint64_t>() >= vocab.size()) {
-      reject(where, "token {} has the id {}, expected a whole number from 0 to {}", brief(symbol),
-             brief(id), vocab.size() - 1);
+      reject_file(where, "token {} has the id {}, expected a whole number from 0 to {}",
+                  brief(symbol), brief(id), vocab.size() - 1);
     }
     const auto place = id.get<size_t>();
-    if (taken[place]) reject(where, "two tokens have the id {}", place);
+    if (taken[place]) reject_file(where, "two tokens have the id {}", place);
     taken[place] = true;
     alphabet[place] = char(byte);
   }
@@ -220,13 +213,13 @@ std::string ByteTokenizer::to_json() const {
 
 std::unique_ptr<Tokenizer> parse_tokenizer(const std::string& json_text, const std::string& where) {
   const Json root = parse_json(json_text, where, ErrorCode::kBadCheckpoint);
-  if (!root.is_object()) reject(where, "holds {}, expected an object", describe_type(root));
-  if (member(root, "model").is_null()) reject(where, "\"model\" is missing");
+  if (!root.is_object()) reject_file(where, "holds {}, expected an object", describe_type(root));
+  if (member(root, "model").is_null()) reject_file(where, "\"model\" is missing");
   const std::string model_type = type_of(root, "model", where);
   if (model_type != "BPE") refuse(where, "its model is {}", model_type);
   const Json& merges = member(root["model"], "merges");
   if (!merges.is_array()) {
-    reject(where, "\"model.merges\" is {}, expected an array", describe_type(merges));
+    reject_file(where, "\"model.merges\" is {}, expected an array", describe_type(merges));
   }
   if (!merges.empty()) refuse(where, "has {} merges", grouped(merges.size()));
   refuse_more_than_bytes(root, where);
