@@ -22,12 +22,6 @@ function(freeformer_include_root folder result)
   set(${result} ${root} PARENT_SCOPE)
 endfunction()
 
-# Sources that include LibTorch spend most of their compile time on its templates, every one anew:
-# three at a time share that. Names in their anonymous namespaces must differ for it.
-function(freeformer_compile_together name)
-  set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 3)
-endfunction()
-
 # freeformer_library(name SOURCES … LINKS … [PRIVATE_LINKS …] [FOLDER …] [MODULE]
 #                    [PRECOMPILED_HEADER … | REUSES_PRECOMPILED_HEADER target])
 function(freeformer_library name)
@@ -54,9 +48,6 @@ function(freeformer_library name)
   endif()
   if(ARG_REUSES_PRECOMPILED_HEADER)
     target_precompile_headers(${name} REUSE_FROM ${ARG_REUSES_PRECOMPILED_HEADER})
-  endif()
-  if(freeformer_torch_dependency IN_LIST ARG_LINKS OR ops IN_LIST ARG_LINKS)
-    freeformer_compile_together(${name})
   endif()
   set_property(GLOBAL APPEND PROPERTY FREEFORMER_LIBRARIES ${name})
 endfunction()

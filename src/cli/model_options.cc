@@ -49,8 +49,8 @@ OpenModel open_model(const ModelOptions& options) {
     return model;
   }
   if (model.tokenizer->vocab_size() > model.engine->config().vocab_size) {
-    fail(ErrorCode::kBadCheckpoint, "{}: {} tokens, but config.json has a vocab_size of {}",
-         path.string(), model.tokenizer->vocab_size(), model.engine->config().vocab_size);
+    reject_file(path.string(), "{} tokens, but config.json has a vocab_size of {}",
+                model.tokenizer->vocab_size(), model.engine->config().vocab_size);
   }
   return model;
 }

@@ -15,7 +15,7 @@
 
 namespace freeformer {
 
-[[noreturn]] void fail_io(const std::filesystem::path& path, const char* action, int error) {
+void fail_io(const std::filesystem::path& path, const char* action, int error) {
   fail(ErrorCode::kIo, "{}: cannot {}: {}", path.string(), action, std::strerror(error));
 }
 

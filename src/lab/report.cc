@@ -114,14 +114,11 @@ std::string cell(const Column& column, const Point& point) {
     if (value && std::isfinite(*value)) values.push_back(*value);
   }
   if (values.empty()) return "–";
-  double mean = 0, squares = 0;
-  for (const double value : values) mean += value / double(values.size());
-  for (const double value : values) squares += (value - mean) * (value - mean);
-  std::string text = fixed(mean, column.decimals);
-  if (values.size() > 1) {
-    const double deviation = std::sqrt(squares / double(values.size() - 1));
-    if (column.known && deviation < 1e-12) return text;
-    text += fmt::format(R"(<span class="sd"> ± {}</span>)", fixed(deviation, column.decimals));
+  const OverSeeds over = over_seeds(values);
+  std::string text = fixed(over.mean, column.decimals);
+  if (over.deviation && !(column.known && *over.deviation < 1e-12)) {
+    text +=
+        fmt::format(R"(<span class="sd"> ± {}</span>)", fixed(*over.deviation, column.decimals));
   }
   return text;
 }

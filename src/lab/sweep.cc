@@ -147,18 +147,23 @@ std::string cell(const SummaryColumn& column, const std::vector<const RunStudy*>
     if (const auto value = column.value(*study)) values.push_back(*value);
   }
   if (values.empty()) return "–";
-  double mean = 0, squares = 0;
-  for (const double value : values) mean += value / double(values.size());
-  for (const double value : values) squares += (value - mean) * (value - mean);
-  std::string text = fmt::format(fmt::runtime(column.format), mean);
-  if (values.size() > 1) {
-    text += " ± " + fmt::format(fmt::runtime(column.format),
-                                std::sqrt(squares / double(values.size() - 1)));
-  }
+  const OverSeeds over = over_seeds(values);
+  std::string text = fmt::format(fmt::runtime(column.format), over.mean);
+  if (over.deviation) text += " ± " + fmt::format(fmt::runtime(column.format), *over.deviation);
   return text;
 }
 
 }  // namespace
+
+OverSeeds over_seeds(const std::vector<double>& values) {
+  FF_CHECK(!values.empty());
+  OverSeeds over;
+  double squares = 0;
+  for (const double value : values) over.mean += value / double(values.size());
+  for (const double value : values) squares += (value - over.mean) * (value - over.mean);
+  if (values.size() > 1) over.deviation = std::sqrt(squares / double(values.size() - 1));
+  return over;
+}
 
 SweepAxis parse_sweep_axis(const std::string& text) {
   const auto refuse = [&] [[noreturn]] (const char* found) {
@@ -248,8 +253,7 @@ SweepResult read_sweep_result(const SweepRun& run) {
     result.study = run_study_from_json(
         parse_json(read_text_file(study), study.string(), ErrorCode::kBadCheckpoint));
   } catch (const Json::exception& error) {
-    fail(ErrorCode::kBadCheckpoint, "{}: {}; remove it, and the sweep asks the model again",
-         study.string(), error.what());
+    reject_file(study.string(), "{}; remove it, and the sweep asks the model again", error.what());
   }
   return result;
 }

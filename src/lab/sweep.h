@@ -10,6 +10,7 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -67,6 +68,13 @@ struct SweepResult {
 };
 // Reads a run's folder. Throws kIo, kBadCheckpoint.
 SweepResult read_sweep_result(const SweepRun& run);
+
+// What the seeds of a point make together; one seed alone has no deviation.
+struct OverSeeds {
+  double mean = 0;
+  std::optional<double> deviation;  // of a sample: over n − 1
+};
+OverSeeds over_seeds(const std::vector<double>& values);  // at least one
 
 // Mean and standard deviation over seeds, a row a point, in Markdown. The same runs give the same
 // text: nothing in it depends on the clock.

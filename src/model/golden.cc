@@ -28,7 +28,7 @@ double relative_error(const Tensor& found, const Tensor& expected) {
 Tensor load(const SafetensorsFile& file, const std::string& name) {
   const TensorInfo* info = file.find(name);
   if (info == nullptr) {
-    fail(ErrorCode::kBadCheckpoint, "{}: has no tensor '{}'", file.path().string(), name);
+    reject_file(file.path().string(), "has no tensor '{}'", name);
   }
   return to_tensor(*info, file.data(*info));
 }
@@ -36,8 +36,8 @@ Tensor load(const SafetensorsFile& file, const std::string& name) {
 void require_shape(const SafetensorsFile& file, const std::string& name, const Tensor& tensor,
                    std::vector<int64_t> shape) {
   if (tensor.sizes() != at::IntArrayRef(shape)) {
-    fail(ErrorCode::kBadCheckpoint, "{}: tensor '{}' has shape {}, expected {}",
-         file.path().string(), name, describe_shape(tensor.sizes().vec()), describe_shape(shape));
+    reject_file(file.path().string(), "tensor '{}' has shape {}, expected {}", name,
+                describe_shape(tensor.sizes().vec()), describe_shape(shape));
   }
 }
 
@@ -62,8 +62,8 @@ class GoldenRun {
     if (tokens.dim() != 2 || tokens.size(0) < 1 || tokens.size(1) < 2 ||
         tokens.scalar_type() != at::kLong || tokens.min().item<int64_t>() < 0 ||
         tokens.max().item<int64_t>() >= config_.vocab_size) {
-      fail(ErrorCode::kBadCheckpoint, "{}: 'tokens' must be I64 [B, T+1] below vocab_size {}",
-           inputs_.path().string(), config_.vocab_size);
+      reject_file(inputs_.path().string(), "'tokens' must be I64 [B, T+1] below vocab_size {}",
+                  config_.vocab_size);
     }
     const int64_t B = tokens.size(0), T = tokens.size(1) - 1;
     const Batch batch{tokens.narrow(1, 0, T).contiguous().to(device), {}};
@@ -104,8 +104,7 @@ class GoldenRun {
     require_shape(expected_, "codes", codes, {B, T});
     if (codes.scalar_type() != at::kLong || codes.min().item<int64_t>() < 0 ||
         codes.max().item<int64_t>() >= config_.code_count()) {
-      fail(ErrorCode::kBadCheckpoint, "{}: 'codes' must be I64 below {}", expected_.path().string(),
-           config_.code_count());
+      reject_file(expected_.path().string(), "'codes' must be I64 below {}", config_.code_count());
     }
     return codes;
   }

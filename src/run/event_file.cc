@@ -8,7 +8,6 @@
 #include <bit>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <ctime>
 #include <span>
 #include <string_view>

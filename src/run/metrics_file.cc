@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 
 #include "core/file.h"
 
@@ -24,8 +23,7 @@ size_t length_up_to(const std::filesystem::path& path, int64_t step) {
     if (end == text.npos) break;  // half a line
     const Json line = Json::parse(text.substr(begin, end - begin), nullptr, false);
     if (!line.is_object() || !line.contains("step") || !line["step"].is_number_integer()) {
-      fail(ErrorCode::kBadCheckpoint, "{}: byte {}: expected a JSON object with a \"step\"",
-           path.string(), begin);
+      reject_file(path.string(), "byte {}: expected a JSON object with a \"step\"", begin);
     }
     if (line["step"].get<int64_t>() > step) break;
     begin = end + 1;
@@ -39,7 +37,7 @@ MetricsFile::MetricsFile(const std::filesystem::path& path, int64_t step) : path
   const size_t length = length_up_to(path, step);
   fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (fd_ < 0 || ::ftruncate(fd_, off_t(length)) != 0) {
-    fail(ErrorCode::kIo, "{}: cannot open for writing: {}", path.string(), std::strerror(errno));
+    fail_io(path, "open for writing", errno);
   }
 }
 
@@ -58,7 +56,7 @@ void MetricsFile::append(const OrderedJson& object) {
       const int error = errno;
       if (::ftruncate(fd_, before) != 0) { /* the next resume cuts it off */
       }
-      fail(ErrorCode::kIo, "{}: cannot write: {}", path_.string(), std::strerror(error));
+      fail_io(path_, "write", error);
     }
     done += size_t(n);
   }
@@ -66,7 +64,7 @@ void MetricsFile::append(const OrderedJson& object) {
 
 void MetricsFile::sync() {
   if (::fsync(fd_) != 0 && errno != EINVAL) {
-    fail(ErrorCode::kIo, "{}: cannot sync: {}", path_.string(), std::strerror(errno));
+    fail_io(path_, "sync", errno);
   }
 }
 

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <cstring>
 
 #include "core/crc32c.h"
 #include "core/error.h"
@@ -196,26 +195,23 @@ void verify_checksums(const std::filesystem::path& checkpoint) {
   if (!std::filesystem::exists(path, ignored)) return;
   const Json json = parse_json(read_text_file(path), path.string(), ErrorCode::kBadCheckpoint);
   if (!json.is_object()) {
-    fail(ErrorCode::kBadCheckpoint, "{}: {}, expected an object", path.string(),
-         describe_type(json));
+    reject_file(path.string(), "{}, expected an object", describe_type(json));
   }
   for (const auto& [name, expected] : json.items()) {
     if (!expected.is_object() || !expected.contains("bytes") || !expected.contains("crc32c") ||
         name.find('/') != name.npos) {
-      fail(ErrorCode::kBadCheckpoint, "{}: entry '{}' is not a file with its size and checksum",
-           path.string(), name);
+      reject_file(path.string(), "entry '{}' is not a file with its size and checksum", name);
     }
     const MappedFile file(checkpoint / name);
     if (expected["bytes"] != file.bytes().size()) {
-      fail(ErrorCode::kBadCheckpoint, "{}: {} bytes, expected {} by {}",
-           (checkpoint / name).string(), file.bytes().size(), expected["bytes"].dump(), kChecksums);
+      reject_file((checkpoint / name).string(), "{} bytes, expected {} by {}", file.bytes().size(),
+                  expected["bytes"].dump(), kChecksums);
     }
     if (expected["crc32c"] != hex(crc32c(file.bytes()))) {
-      fail(ErrorCode::kBadCheckpoint,
-           "{}: its checksum is {}, expected {} by {}: the file is damaged; resume from another "
-           "checkpoint with --resume DIR",
-           (checkpoint / name).string(), hex(crc32c(file.bytes())), expected["crc32c"].dump(),
-           kChecksums);
+      reject_file((checkpoint / name).string(),
+                  "its checksum is {}, expected {} by {}: the file is damaged; resume from another "
+                  "checkpoint with --resume DIR",
+                  hex(crc32c(file.bytes())), expected["crc32c"].dump(), kChecksums);
     }
   }
 }

@@ -220,19 +220,19 @@ void AdamW::load_state(const std::map<std::string, Tensor>& state, const std::st
   for (const auto& [name, tensor] : own) {
     const auto found = state.find(name);
     if (found == state.end()) {
-      fail(ErrorCode::kBadCheckpoint, "{}: has no tensor '{}'", where, name);
+      reject_file(where, "has no tensor '{}'", name);
     }
     if (found->second.sizes() != tensor.sizes() ||
         found->second.scalar_type() != tensor.scalar_type()) {
-      fail(ErrorCode::kBadCheckpoint, "{}: tensor '{}' has shape {}, expected {} {}", where, name,
-           describe_shape(found->second.sizes().vec()), toString(tensor.scalar_type()),
-           describe_shape(tensor.sizes().vec()));
+      reject_file(where, "tensor '{}' has shape {}, expected {} {}", name,
+                  describe_shape(found->second.sizes().vec()), toString(tensor.scalar_type()),
+                  describe_shape(tensor.sizes().vec()));
     }
     Tensor(tensor).copy_(found->second);
   }
   for (const auto& [name, tensor] : state) {
     if (!own.contains(name)) {
-      fail(ErrorCode::kBadCheckpoint, "{}: unexpected tensor '{}'", where, name);
+      reject_file(where, "unexpected tensor '{}'", name);
     }
   }
 }

@@ -43,7 +43,7 @@ TrainerState read_state(const std::filesystem::path& path) {
     state.pending = json.at("pending");
     return state;
   } catch (const OrderedJson::exception& error) {
-    fail(ErrorCode::kBadCheckpoint, "{}: {}", path.string(), error.what());
+    reject_file(path.string(), "{}", error.what());
   }
 }
 
@@ -60,15 +60,14 @@ void require_same_shape(const ModelConfig& found, const ModelConfig& expected,
       own.erase("kappa_bits");
     }
     if (other != own) {
-      fail(ErrorCode::kBadCheckpoint,
-           "{}: a checkpoint of another shape: \"{}\" is {}, the settings say {}", where.string(),
-           key, other.dump(), own.dump());
+      reject_file(where.string(),
+                  "a checkpoint of another shape: \"{}\" is {}, the settings say {}", key,
+                  other.dump(), own.dump());
     }
   }
   if (a.contains("latent") && !b.contains("latent")) {
-    fail(ErrorCode::kBadCheckpoint,
-         "{}: a checkpoint of another shape: it has a latent, the settings say latent.bits = 0",
-         where.string());
+    reject_file(where.string(),
+                "a checkpoint of another shape: it has a latent, the settings say latent.bits = 0");
   }
 }
 
