@@ -203,7 +203,7 @@ struct TrainBenchOptions {
   std::vector<int> bits = {0, 12, 16};
   std::vector<std::string> precisions = {"bf16", "fp32"};
   TrainBenchRequest request;
-  bool aten = false, json = false;
+  bool beside_plain = false, aten = false, json = false;
 };
 
 OrderedJson to_json(const TrainBenchRequest& request, const TrainBenchResult& result) {
@@ -226,6 +226,7 @@ OrderedJson to_json(const TrainBenchRequest& request, const TrainBenchResult& re
                       {"gemm_burst_flops_per_second", result.gemm_burst},
                       {"share_of_gemm_limit", result.share_of_gemm_limit},
                       {"peak_bytes", result.peak_bytes}};
+  if (request.beside_plain) json["of_plain"] = result.of_plain;
   for (const TrainBenchPart& part : result.parts) {
     json["parts"].push_back(
         {{"name", part.name}, {"seconds", part.seconds}, {"calls", part.calls}});
@@ -301,6 +302,9 @@ int bench_train(const std::vector<std::string>& arguments) {
                   "(default 1: exact)")
       .range(1, 65536);
   command.add_flag("--recompute", o.request.recompute, "keep only the blocks' inputs");
+  command.add_flag("--beside-plain", o.beside_plain,
+                   "a step of the plain decoder before each step of a Free one: their ratio does "
+                   "not see a machine that drifts; peak memory is of both");
   command.add_flag("--aten", o.aten, "LibTorch's operations instead of our kernels");
   command.add_flag("--json", o.json, "one JSON object per line, with the time of every part");
   int status = kDone;
@@ -341,19 +345,21 @@ int bench_train(const std::vector<std::string>& arguments) {
       TrainBenchRequest request = o.request;
       request.precision = precision;
       request.model = with_bits(m, bits);
+      request.beside_plain = o.beside_plain && bits > 0;
       const TrainBenchResult result = torch_plugin().bench_train(request);
       results.emplace_back(request, result);
       if (bits == 0) plain = result.tokens_per_second;
+      double of_plain = plain > 0 ? result.tokens_per_second / plain : 0;
+      if (request.beside_plain) of_plain = result.of_plain;
       if (o.json) {
         fmt::print("{}\n", to_text(to_json(request, result)));
       } else {
-        fmt::print("| {} | {} | {:.0f} | {} | {:.0f} | {:.0f} | {:.0f} | {:.1f} % | {} |\n", bits,
-                   precision, result.tokens_per_second,
-                   plain > 0 ? fmt::format("{:.3f}", result.tokens_per_second / plain) : "–",
-                   1e3 * result.median_seconds,
-                   1e-9 * result.tokens_per_second * result.flops_per_token,
-                   1e-9 * result.gemm_rate, 100 * result.share_of_gemm_limit,
-                   byte_count(uint64_t(result.peak_bytes)));
+        fmt::print(
+            "| {} | {} | {:.0f} | {} | {:.0f} | {:.0f} | {:.0f} | {:.1f} % | {} |\n", bits,
+            precision, result.tokens_per_second,
+            of_plain > 0 ? fmt::format("{:.3f}", of_plain) : "–", 1e3 * result.median_seconds,
+            1e-9 * result.tokens_per_second * result.flops_per_token, 1e-9 * result.gemm_rate,
+            100 * result.share_of_gemm_limit, byte_count(uint64_t(result.peak_bytes)));
       }
       std::fflush(stdout);
     }

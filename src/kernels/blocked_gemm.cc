@@ -369,6 +369,37 @@ void blocked_gemm(const GemmShape& s, const In* a, const In* b, Out* c) {
   }
 }
 
+int64_t panel_floats(int64_t N, int64_t K) { return (N + kPanel - 1) / kPanel * kPanel * K; }
+
+template <typename In>
+void pack_rows(const In* b_NK, int64_t N, int64_t K, float* panels) {
+  for (int64_t row = 0; row < N; row += kPanel) {
+    transpose_rows(b_NK + row * K, K, std::min(kPanel, N - row), K, panels + row * K, kPanel);
+  }
+}
+
+void multiply_by_panels(const float* a_MK, const float* panels, int64_t M, int64_t N, int64_t K,
+                        float* c_MN) {
+  TileProduct product{};
+  product.a_group = kGroup * K;
+  product.a_row = K;
+  product.a_column = 1;
+  product.panel_stride = K * kPanel;
+  product.c = c_MN;
+  product.c_row = N;
+  product.rows = M;
+  product.columns = N;
+  for (int64_t k = 0; k < K; k += kDepth) {
+    product.a = a_MK + k;
+    product.panels = panels + k * kPanel;
+    product.K = std::min(kDepth, K - k);
+    product.accumulate = k > 0;
+    HWY_DYNAMIC_DISPATCH(multiply_panels)(product);
+  }
+}
+
+template void pack_rows(const float*, int64_t, int64_t, float*);
+template void pack_rows(const BFloat16*, int64_t, int64_t, float*);
 template void blocked_gemm(const GemmShape&, const float*, const float*, float*);
 template void blocked_gemm(const GemmShape&, const BFloat16*, const BFloat16*, float*);
 template void blocked_gemm(const GemmShape&, const BFloat16*, const BFloat16*, BFloat16*);

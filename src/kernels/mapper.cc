@@ -9,10 +9,12 @@
 
 #include "core/error.h"
 #include "core/shape.h"
+#include "kernels/blocked_gemm.h"
 #include "kernels/cpu.h"
 #include "kernels/gemm.h"
 #include "kernels/parallel.h"
 #include "kernels/vector_ops.h"
+#include "kernels/workspace.h"
 
 namespace freeformer::kernels {
 namespace {
@@ -32,24 +34,82 @@ void forward(const T* table_CD, const int64_t* codes_M, int64_t M, int64_t D, T*
   });
 }
 
-// Everything one thread needs, allocated once.
-struct ThreadWorkspace {
-  std::vector<float> v;           // [kTokenChunk, tile]: W_d · g of one tile
-  std::vector<float> wide_table;  // [tile, D]: the tile in fp32, where bf16 is not native
-  std::vector<float> wide_grad;   // [kTokenChunk, D]: likewise
-  std::vector<float> heap, high_heap, scratch;
-  std::unique_ptr<GemmTile> gemm, last_gemm;  // for a whole chunk, for the last and shorter one
-
-  int64_t bytes() const {
-    const size_t floats = v.size() + wide_table.size() + wide_grad.size() + heap.size() +
-                          high_heap.size() + scratch.size();
-    return int64_t(floats * sizeof(float)) + (gemm ? gemm->workspace_bytes() : 0) +
-           (last_gemm ? last_gemm->workspace_bytes() : 0);
+// v [tokens, tile] = g · W_tileᵀ on one thread, in fp32: a tile is packed once and serves all of
+// the thread's tokens.
+template <typename Table>
+class PackedProduct {
+ public:
+  PackedProduct(int64_t tokens, int64_t tile, int64_t D)
+      : tile_(tile),
+        D_(D),
+        wide_count_(std::is_same_v<Table, float> ? 0 : std::min(kTokenChunk, tokens) * D),
+        panels_(memory_.floats(panel_floats(tile, D))),
+        wide_grad_(memory_.floats(wide_count_)) {}
+  void set_tile(const Table* rows) { pack_rows(rows, tile_, D_, panels_); }
+  void run(const Table* grad, int64_t tokens, float* v) {
+    const float* a;
+    if constexpr (std::is_same_v<Table, float>) {
+      a = grad;
+    } else {
+      // Again for every tile: a percent of the product, and saves a buffer for all tokens.
+      widen(grad, tokens * D_, wide_grad_);
+      a = wide_grad_;
+    }
+    multiply_by_panels(a, panels_, tokens, tile_, D_, v);
   }
+  int64_t bytes() const { return (panel_floats(tile_, D_) + wide_count_) * int64_t(sizeof(float)); }
+
+ private:
+  int64_t tile_, D_, wide_count_;
+  Workspace memory_;
+  float *panels_, *wide_grad_;
 };
 
-// One pass over the table. T is the type the GEMM runs in: Table, or float to widen to.
-template <typename T, typename Table>
+// The same where the processor multiplies bf16.
+class NativeProduct {
+ public:
+  NativeProduct(int64_t tokens, int64_t tile, int64_t D) {
+    const auto make = [&](int64_t rows) {
+      return std::make_unique<GemmTile>(
+          GemmTileShape{.M = rows, .N = tile, .K = D, .transpose_b = true, .in = GemmType::kBF16});
+    };
+    if (tokens >= kTokenChunk) chunk_ = make(kTokenChunk);
+    if (const int64_t rest = tokens % kTokenChunk; rest != 0) last_chunk_ = make(rest);
+  }
+  void set_tile(const BFloat16* rows) { rows_ = rows; }
+  void run(const BFloat16* grad, int64_t tokens, float* v) {
+    (tokens == kTokenChunk ? chunk_ : last_chunk_)->run(grad, rows_, v);
+  }
+  int64_t bytes() const {
+    return (chunk_ ? chunk_->workspace_bytes() : 0) +
+           (last_chunk_ ? last_chunk_->workspace_bytes() : 0);
+  }
+
+ private:
+  const BFloat16* rows_ = nullptr;
+  std::unique_ptr<GemmTile> chunk_, last_chunk_;
+};
+
+// What folding needs of one thread.
+struct FoldWorkspace {
+  FoldWorkspace(int64_t tokens, int64_t tile, int64_t prefixes)
+      : v_count(tokens * tile),
+        scratch_count(std::max(tile, prefixes)),
+        v(memory.floats(v_count)),
+        heap(memory.floats(tile)),
+        high_heap(memory.floats(2 * prefixes)),
+        scratch(memory.floats(scratch_count)),
+        bytes((v_count + tile + 2 * prefixes + scratch_count) * int64_t(sizeof(float))) {}
+
+  Workspace memory;
+  int64_t v_count, scratch_count;
+  float* v;  // [tokens, tile]: W_d · g of one tile
+  float *heap, *high_heap, *scratch;
+  int64_t bytes;
+};
+
+// One pass over the table.
+template <typename Product, typename Table>
 class Pass {
  public:
   Pass(const float* logits_MZ, const Table* table_CD, const Table* grad_MD, int64_t M, int64_t D,
@@ -87,60 +147,31 @@ class Pass {
  private:
   int64_t run_tokens(int64_t begin, int64_t end) {
     const int64_t tile = code_count(tile_bits_);
-    constexpr GemmType kType = sizeof(T) == 2 ? GemmType::kBF16 : GemmType::kF32;
-    ThreadWorkspace work;
-    work.v.resize(size_t(std::min(kTokenChunk, end - begin) * tile));
-    if constexpr (!std::is_same_v<T, Table>) {
-      work.wide_table.resize(size_t(tile * D_));
-      work.wide_grad.resize(size_t(std::min(kTokenChunk, end - begin) * D_));
-    }
-    work.heap.resize(size_t(code_count(tile_bits_)));
-    work.high_heap.resize(size_t(2 * prefixes_));
-    work.scratch.resize(size_t(std::max(code_count(tile_bits_), prefixes_)));
-    const auto tile_shape = [&](int64_t tokens) {
-      return GemmTileShape{.M = tokens, .N = tile, .K = D_, .transpose_b = true, .in = kType};
-    };
-    if (end - begin >= kTokenChunk) {
-      work.gemm = std::make_unique<GemmTile>(tile_shape(kTokenChunk));
-    }
-    if (const int64_t rest = (end - begin) % kTokenChunk; rest != 0) {
-      work.last_gemm = std::make_unique<GemmTile>(tile_shape(rest));
-    }
+    Product product(end - begin, tile, D_);
+    FoldWorkspace work(std::min(kTokenChunk, end - begin), tile, prefixes_);
     for (int64_t code = 0; code < code_count(Z_); code += tile) {
-      const T* tile_D = in_gemm_type(table_CD_ + code * D_, tile, work.wide_table);
+      product.set_tile(table_CD_ + code * D_);
       for (int64_t m = begin; m < end; m += kTokenChunk) {
         const int64_t tokens = std::min(kTokenChunk, end - m);
-        (tokens == kTokenChunk ? work.gemm : work.last_gemm)
-            ->run(in_gemm_type(grad_MD_ + m * D_, tokens, work.wide_grad), tile_D, work.v.data());
+        product.run(grad_MD_ + m * D_, tokens, work.v);
         for (int64_t i = 0; i < tokens; ++i) {
-          fold_tile(m + i, code, &work.v[size_t(i * tile)], work);
+          fold_tile(m + i, code, work.v + i * tile, work);
         }
       }
     }
     for (int64_t m = begin; m < end; ++m) finish_token(m, work);
-    return work.bytes();
-  }
-
-  // The rows themselves, or a copy in `wide`. Widening a chunk of gradients again for every tile
-  // costs a percent of the GEMM, and saves a buffer for all of them.
-  const T* in_gemm_type(const Table* rows, int64_t count, std::vector<float>& wide) const {
-    if constexpr (std::is_same_v<T, Table>) {
-      return rows;
-    } else {
-      widen(rows, count * D_, wide.data());
-      return wide.data();
-    }
+    return product.bytes() + work.bytes;
   }
 
   // Folds the low bits of v [tile] for codes `code`.. of token m. The prefix is the high bits.
-  void fold_tile(int64_t m, int64_t code, const float* v, ThreadWorkspace& work) {
+  void fold_tile(int64_t m, int64_t code, const float* v, FoldWorkspace& work) {
     const float* p = &p_[size_t(m * Z_)];
     const float* q = &q_[size_t(m * Z_)];
-    bit_probability_heap(p, q, tile_bits_, work.heap.data());
+    bit_probability_heap(p, q, tile_bits_, work.heap);
     const int64_t prefix = code >> tile_bits_;
     folded_[size_t(m * prefixes_ + prefix)] =
-        fold_bits(v, tile_bits_, p, q, work.heap.data(), prefix_probability(m, prefix),
-                  work.scratch.data(), d_logits_MZ_ + m * Z_);
+        fold_bits(v, tile_bits_, p, q, work.heap, prefix_probability(m, prefix), work.scratch,
+                  d_logits_MZ_ + m * Z_);
   }
 
   float prefix_probability(int64_t m, int64_t prefix) const {
@@ -153,14 +184,14 @@ class Pass {
   }
 
   // Folds the high bits, and turns derivatives by p into derivatives by logit: dp/dlogit = p(1-p).
-  void finish_token(int64_t m, ThreadWorkspace& work) {
+  void finish_token(int64_t m, FoldWorkspace& work) {
     const float* p = &p_[size_t(m * Z_)];
     const float* q = &q_[size_t(m * Z_)];
     float* d_logits = d_logits_MZ_ + m * Z_;
     if (const int high_bits = Z_ - tile_bits_; high_bits > 0) {
-      bit_probability_heap(p + tile_bits_, q + tile_bits_, high_bits, work.high_heap.data());
+      bit_probability_heap(p + tile_bits_, q + tile_bits_, high_bits, work.high_heap);
       fold_bits(&folded_[size_t(m * prefixes_)], high_bits, p + tile_bits_, q + tile_bits_,
-                work.high_heap.data(), 1.0f, work.scratch.data(), d_logits + tile_bits_);
+                work.high_heap, 1.0f, work.scratch, d_logits + tile_bits_);
     }
     for (int h = 0; h < Z_; ++h) d_logits[h] *= p[h] * q[h];
   }
@@ -187,12 +218,19 @@ int64_t backward_logits(const float* logits_MZ, const Table* table_CD, const Tab
   int64_t most_bytes = 0;
   for (int64_t m = 0; m < M; m += pass_tokens) {
     const int64_t tokens = std::min(pass_tokens, M - m);
-    const auto pass = [&]<typename GemmOperand>(GemmOperand) {
-      return Pass<GemmOperand, Table>(logits_MZ + m * Z, table_CD, grad_MD + m * D, tokens, D, Z,
-                                      d_logits_MZ + m * Z)
+    const auto pass = [&]<typename Product>() {
+      return Pass<Product, Table>(logits_MZ + m * Z, table_CD, grad_MD + m * D, tokens, D, Z,
+                                  d_logits_MZ + m * Z)
           .run();
     };
-    most_bytes = std::max(most_bytes, has_native_bf16() ? pass(Table()) : pass(float()));
+    int64_t bytes;
+    if constexpr (std::is_same_v<Table, BFloat16>) {
+      bytes = has_native_bf16() ? pass.template operator()<NativeProduct>()
+                                : pass.template operator()<PackedProduct<Table>>();
+    } else {
+      bytes = pass.template operator()<PackedProduct<Table>>();
+    }
+    most_bytes = std::max(most_bytes, bytes);
   }
   return most_bytes;
 }

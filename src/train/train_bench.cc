@@ -49,26 +49,49 @@ std::vector<Row> random_rows(const TrainBenchRequest& request, int step) {
   return rows;
 }
 
-// One optimiser step, as the trainer does it.
-void step(FreeTransformer& model, AdamW& optimizer, const TrainBenchRequest& request, int index,
-          torch::Device device) {
-  std::optional<kernels::TimedPart> data("data");
-  const TrainingBatch batch = make_batch(random_rows(request, index), device);
-  LatentSource source;
-  if (request.model.latent.present()) {
-    std::vector<uint64_t> sequences(size_t(request.rows));
-    std::iota(sequences.begin(), sequences.end(), uint64_t(index * request.rows));
-    source = LatentSource::posterior(ops::latent_uniforms(kSeed, sequences, 0, request.context,
-                                                          request.model.latent.bits)
-                                         .to(device))
-                 .with_gradient_of(ops::sample_tokens(kSeed, sequences, request.context,
-                                                      request.gradient_group, device));
+// A model with its optimiser, and one step of it as the trainer does it.
+class Trainee {
+ public:
+  Trainee(const ModelConfig& config, const TrainBenchRequest& request, torch::Device device,
+          at::ScalarType dtype)
+      : request_(request), device_(device), bits_(config.latent.bits), model_(config) {
+    initialize(model_, kSeed, TableInit::kRandom);
+    model_->to(device);
+    model_->set_recompute(request.recompute);
+    optimizer_.emplace(model_, OptimizerSettings(), dtype);
   }
-  data.reset();
-  model->loss(batch.batch, batch.targets_BT, source).total.backward();
-  optimizer.accumulate();
-  optimizer.step(1e-4, optimizer.gradient_norm());
-}
+
+  double step_seconds(int index) {
+    const auto start = std::chrono::steady_clock::now();
+    step(index);
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+
+ private:
+  void step(int index) {
+    std::optional<kernels::TimedPart> data("data");
+    const TrainingBatch batch = make_batch(random_rows(request_, index), device_);
+    LatentSource source;
+    if (bits_ > 0) {
+      std::vector<uint64_t> sequences(size_t(request_.rows));
+      std::iota(sequences.begin(), sequences.end(), uint64_t(index * request_.rows));
+      source = LatentSource::posterior(
+                   ops::latent_uniforms(kSeed, sequences, 0, request_.context, bits_).to(device_))
+                   .with_gradient_of(ops::sample_tokens(kSeed, sequences, request_.context,
+                                                        request_.gradient_group, device_));
+    }
+    data.reset();
+    model_->loss(batch.batch, batch.targets_BT, source).total.backward();
+    optimizer_->accumulate();
+    optimizer_->step(1e-4, optimizer_->gradient_norm());
+  }
+
+  const TrainBenchRequest& request_;
+  torch::Device device_;
+  int bits_;
+  FreeTransformer model_;
+  std::optional<AdamW> optimizer_;
+};
 
 double median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + ptrdiff_t(values.size() / 2), values.end());
@@ -96,12 +119,14 @@ TrainBenchResult bench_train(const TrainBenchRequest& request) {
   ops::use_kernels(request.kernels);
   const torch::Device device = ops::parse_device(request.device);
   reset_peak_memory();
-  FreeTransformer model(request.model);
-  initialize(model, kSeed, TableInit::kRandom);
-  model->to(device);
-  model->set_recompute(request.recompute);
   const at::ScalarType dtype = request.precision == "bf16" ? at::kBFloat16 : at::kFloat;
-  AdamW optimizer(model, OptimizerSettings(), dtype);
+  Trainee trainee(request.model, request, device, dtype);
+  std::optional<Trainee> plain;
+  if (request.beside_plain) {
+    ModelConfig config = request.model;
+    config.latent = {};
+    plain.emplace(config, request, device, dtype);
+  }
 
   TrainBenchResult result;
   kernels::PartTimes times;
@@ -109,26 +134,26 @@ TrainBenchResult bench_train(const TrainBenchRequest& request) {
       training_flops_per_token(request.model, request.context, request.gradient_group);
   const double tokens = double(request.rows * request.context);
   double gemm_seconds_per_operation = 0;
-  std::vector<double> shares;
+  std::vector<double> shares, of_plain;
   for (int i = 0; i < kWarmUpSteps + request.repeats; ++i) {
     const bool counts = i >= kWarmUpSteps;
+    const double plain_seconds = plain ? plain->step_seconds(i) : 0;
     kernels::start_timing();
-    const auto start = std::chrono::steady_clock::now();
-    step(model, optimizer, request, i, device);
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    const double seconds = trainee.step_seconds(i);
     const kernels::PartTimes parts = kernels::stop_timing();
     if (!counts) continue;
-    result.step_seconds.push_back(seconds.count());
+    result.step_seconds.push_back(seconds);
+    of_plain.push_back(plain_seconds / seconds);
     for (const auto& [name, time] : parts) {
       times[name].seconds += time.seconds;
       times[name].calls += time.calls;
     }
     // Between the steps, so that both see the same machine.
     const ops::GemmRate rate =
-        ops::measure_gemm_rate(dtype, device, std::clamp(seconds.count() / 4, 0.1, 1.0));
+        ops::measure_gemm_rate(dtype, device, std::clamp(seconds / 4, 0.1, 1.0));
     gemm_seconds_per_operation += 1 / rate.sustained / request.repeats;
     result.gemm_burst = std::max(result.gemm_burst, rate.burst);
-    shares.push_back(tokens * result.flops_per_token / seconds.count() / rate.sustained);
+    shares.push_back(tokens * result.flops_per_token / seconds / rate.sustained);
   }
   ops::use_kernels(true);
   result.gemm_rate = 1 / gemm_seconds_per_operation;
@@ -136,6 +161,7 @@ TrainBenchResult bench_train(const TrainBenchRequest& request) {
   result.tokens_per_second = tokens / result.median_seconds;
   // Of a step and the products right after it: a median over a mean would flatter us.
   result.share_of_gemm_limit = median(shares);
+  if (plain) result.of_plain = median(of_plain);
   result.peak_bytes = peak_memory();
   const double mean = std::accumulate(result.step_seconds.begin(), result.step_seconds.end(), 0.0) /
                       double(request.repeats);

@@ -76,6 +76,18 @@ TEST(BenchTrain, JsonHasPartsThatSumToTheStep) {
   }
 }
 
+TEST(BenchTrain, BesidePlainAFreeStepIsMeasuredAgainstAPlainOneOfTheSameShape) {
+  // 2^12 rows of W·g beside a model of 32 × 48: a Free step does several times the work.
+  const Outcome outcome = run(kTiny + "--bits 0 12 --precision fp32 --beside-plain --json");
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto lines = lines_of(outcome.out);
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_FALSE(Json::parse(lines[0]).contains("of_plain")) << "the plain decoder itself";
+  const double of_plain = Json::parse(lines[1])["of_plain"];
+  EXPECT_GT(of_plain, 0);
+  EXPECT_LT(of_plain, 0.9);
+}
+
 TEST(BenchTrain, TakesTheShapeOfAConfigAndItsBits) {
   const TemporaryFolder folder;
   const std::string file = folder.path() / "config.json";
