@@ -19,7 +19,7 @@ struct TrainBenchRequest {
   bool recompute = false;
   int64_t gradient_group = 1;  // the latent's gradient from one token in so many
   int repeats = 5;             // steps measured, after two to warm up
-  bool beside_plain = false;   // a step of the plain decoder before each
+  bool beside_plain = false;   // a step of the plain decoder before and after each
 };
 
 struct TrainBenchPart {
@@ -36,8 +36,9 @@ struct TrainBenchResult {
   double gemm_rate = 0;        // operations a second of large products, sustained between the steps
   double gemm_burst = 0;       // the fastest single product
   double share_of_gemm_limit = 0;  // operations a second over gemm_rate: median over the steps
-  double of_plain = 0;     // speed over that of the plain step before: median; 0 without one
-  int64_t peak_bytes = 0;  // of the process so far
+  std::vector<double> of_plain;    // every step's speed over the mean of the plain ones around it
+  double median_of_plain = 0;      // 0 without
+  int64_t peak_bytes = 0;          // of the process so far
   std::vector<TrainBenchPart> parts;  // longest first; "other" is what no part accounts for
 };
 

@@ -134,16 +134,16 @@ TrainBenchResult bench_train(const TrainBenchRequest& request) {
       training_flops_per_token(request.model, request.context, request.gradient_group);
   const double tokens = double(request.rows * request.context);
   double gemm_seconds_per_operation = 0;
-  std::vector<double> shares, of_plain;
+  std::vector<double> shares;
+  std::vector<double> plain_seconds;  // of one step before each, and one after the last
   for (int i = 0; i < kWarmUpSteps + request.repeats; ++i) {
     const bool counts = i >= kWarmUpSteps;
-    const double plain_seconds = plain ? plain->step_seconds(i) : 0;
+    if (plain) plain_seconds.push_back(plain->step_seconds(i));
     kernels::start_timing();
     const double seconds = trainee.step_seconds(i);
     const kernels::PartTimes parts = kernels::stop_timing();
     if (!counts) continue;
     result.step_seconds.push_back(seconds);
-    of_plain.push_back(plain_seconds / seconds);
     for (const auto& [name, time] : parts) {
       times[name].seconds += time.seconds;
       times[name].calls += time.calls;
@@ -161,7 +161,15 @@ TrainBenchResult bench_train(const TrainBenchRequest& request) {
   result.tokens_per_second = tokens / result.median_seconds;
   // Of a step and the products right after it: a median over a mean would flatter us.
   result.share_of_gemm_limit = median(shares);
-  if (plain) result.of_plain = median(of_plain);
+  if (plain) {
+    plain_seconds.push_back(plain->step_seconds(kWarmUpSteps + request.repeats));
+    for (size_t i = 0; i < result.step_seconds.size(); ++i) {
+      const double around =
+          (plain_seconds[kWarmUpSteps + i] + plain_seconds[kWarmUpSteps + i + 1]) / 2;
+      result.of_plain.push_back(around / result.step_seconds[i]);
+    }
+    result.median_of_plain = median(result.of_plain);
+  }
   result.peak_bytes = peak_memory();
   const double mean = std::accumulate(result.step_seconds.begin(), result.step_seconds.end(), 0.0) /
                       double(request.repeats);

@@ -1,4 +1,5 @@
 // freeformer bench train, on shapes that take milliseconds.
+#include <algorithm>
 #include <set>
 #include <sstream>
 #include <vector>
@@ -83,9 +84,10 @@ TEST(BenchTrain, BesidePlainAFreeStepIsMeasuredAgainstAPlainOneOfTheSameShape) {
   const auto lines = lines_of(outcome.out);
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_FALSE(Json::parse(lines[0]).contains("of_plain")) << "the plain decoder itself";
-  const double of_plain = Json::parse(lines[1])["of_plain"];
-  EXPECT_GT(of_plain, 0);
-  EXPECT_LT(of_plain, 0.9);
+  const auto of_plain = Json::parse(lines[1])["of_plain"].get<std::vector<double>>();
+  ASSERT_EQ(of_plain.size(), 2u) << "one a step";
+  EXPECT_GT(std::min(of_plain[0], of_plain[1]), 0);
+  EXPECT_LT(std::min(of_plain[0], of_plain[1]), 0.9);
 }
 
 TEST(BenchTrain, TakesTheShapeOfAConfigAndItsBits) {
