@@ -36,9 +36,10 @@ struct TrainBenchResult {
   double gemm_rate = 0;        // operations a second of large products, sustained between the steps
   double gemm_burst = 0;       // the fastest single product
   double share_of_gemm_limit = 0;  // operations a second over gemm_rate: median over the steps
-  std::vector<double> of_plain;    // every step's speed over the mean of the plain ones around it
-  double median_of_plain = 0;      // 0 without
-  int64_t peak_bytes = 0;          // of the process so far
+  std::vector<double> plain_step_seconds;  // with beside_plain: before each step and after the last
+  std::vector<double> of_plain;  // every step's speed over the geometric mean of those around it
+  double median_of_plain = 0;
+  int64_t peak_bytes = 0;             // of the process so far
   std::vector<TrainBenchPart> parts;  // longest first; "other" is what no part accounts for
 };
 

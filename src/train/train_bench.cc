@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <fstream>
 #include <numeric>
 
@@ -94,8 +95,8 @@ class Trainee {
 };
 
 double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + ptrdiff_t(values.size() / 2), values.end());
-  return values[values.size() / 2];
+  std::sort(values.begin(), values.end());
+  return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
 }
 
 std::vector<TrainBenchPart> parts_of(const kernels::PartTimes& times, double seconds, int steps) {
@@ -135,26 +136,32 @@ TrainBenchResult bench_train(const TrainBenchRequest& request) {
   const double tokens = double(request.rows * request.context);
   double gemm_seconds_per_operation = 0;
   std::vector<double> shares;
-  std::vector<double> plain_seconds;  // of one step before each, and one after the last
+  // Between the steps, so that both see the same machine; and after every step alike.
+  const auto measure_rate = [&](double seconds) {
+    return ops::measure_gemm_rate(dtype, device, std::clamp(seconds / 4, 0.1, 1.0));
+  };
+  const auto plain_step = [&](int i) {
+    const double seconds = plain->step_seconds(i);
+    if (i >= kWarmUpSteps) result.plain_step_seconds.push_back(seconds);
+    measure_rate(seconds);
+  };
   for (int i = 0; i < kWarmUpSteps + request.repeats; ++i) {
-    const bool counts = i >= kWarmUpSteps;
-    if (plain) plain_seconds.push_back(plain->step_seconds(i));
+    if (plain) plain_step(i);
     kernels::start_timing();
     const double seconds = trainee.step_seconds(i);
     const kernels::PartTimes parts = kernels::stop_timing();
-    if (!counts) continue;
+    const ops::GemmRate rate = measure_rate(seconds);
+    if (i < kWarmUpSteps) continue;
     result.step_seconds.push_back(seconds);
     for (const auto& [name, time] : parts) {
       times[name].seconds += time.seconds;
       times[name].calls += time.calls;
     }
-    // Between the steps, so that both see the same machine.
-    const ops::GemmRate rate =
-        ops::measure_gemm_rate(dtype, device, std::clamp(seconds / 4, 0.1, 1.0));
     gemm_seconds_per_operation += 1 / rate.sustained / request.repeats;
     result.gemm_burst = std::max(result.gemm_burst, rate.burst);
     shares.push_back(tokens * result.flops_per_token / seconds / rate.sustained);
   }
+  if (plain) plain_step(kWarmUpSteps + request.repeats);
   ops::use_kernels(true);
   result.gemm_rate = 1 / gemm_seconds_per_operation;
   result.median_seconds = median(result.step_seconds);
@@ -162,10 +169,9 @@ TrainBenchResult bench_train(const TrainBenchRequest& request) {
   // Of a step and the products right after it: a median over a mean would flatter us.
   result.share_of_gemm_limit = median(shares);
   if (plain) {
-    plain_seconds.push_back(plain->step_seconds(kWarmUpSteps + request.repeats));
     for (size_t i = 0; i < result.step_seconds.size(); ++i) {
       const double around =
-          (plain_seconds[kWarmUpSteps + i] + plain_seconds[kWarmUpSteps + i + 1]) / 2;
+          std::sqrt(result.plain_step_seconds[i] * result.plain_step_seconds[i + 1]);
       result.of_plain.push_back(around / result.step_seconds[i]);
     }
     result.median_of_plain = median(result.of_plain);

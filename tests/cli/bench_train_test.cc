@@ -1,5 +1,5 @@
 // freeformer bench train, on shapes that take milliseconds.
-#include <algorithm>
+#include <cmath>
 #include <set>
 #include <sstream>
 #include <vector>
@@ -77,17 +77,27 @@ TEST(BenchTrain, JsonHasPartsThatSumToTheStep) {
   }
 }
 
-TEST(BenchTrain, BesidePlainAFreeStepIsMeasuredAgainstAPlainOneOfTheSameShape) {
-  // 2^12 rows of W·g beside a model of 32 × 48: a Free step does several times the work.
-  const Outcome outcome = run(kTiny + "--bits 0 12 --precision fp32 --beside-plain --json");
-  ASSERT_EQ(outcome.status, 0) << outcome.err;
-  const auto lines = lines_of(outcome.out);
-  ASSERT_EQ(lines.size(), 2u);
-  EXPECT_FALSE(Json::parse(lines[0]).contains("of_plain")) << "the plain decoder itself";
-  const auto of_plain = Json::parse(lines[1])["of_plain"].get<std::vector<double>>();
-  ASSERT_EQ(of_plain.size(), 2u) << "one a step";
-  EXPECT_GT(std::min(of_plain[0], of_plain[1]), 0);
-  EXPECT_LT(std::min(of_plain[0], of_plain[1]), 0.9);
+TEST(BenchTrain, BesidePlainEveryFreeStepStandsBetweenTwoPlainOnes) {
+  for (const std::string kernels : {"", "--aten "}) {
+    const Outcome outcome =
+        run(kTiny + "--bits 0 3 --precision fp32 --beside-plain --json " + kernels);
+    ASSERT_EQ(outcome.status, 0) << outcome.err;
+    const auto lines = lines_of(outcome.out);
+    ASSERT_EQ(lines.size(), 2u);
+    EXPECT_FALSE(Json::parse(lines[0]).contains("of_plain")) << "the plain decoder itself";
+    const Json free = Json::parse(lines[1]);
+    const auto plain = free["plain_step_seconds"].get<std::vector<double>>();
+    const auto steps = free["step_seconds"].get<std::vector<double>>();
+    const auto of_plain = free["of_plain"].get<std::vector<double>>();
+    ASSERT_EQ(steps.size(), 2u);
+    ASSERT_EQ(plain.size(), 3u);
+    ASSERT_EQ(of_plain.size(), 2u);
+    for (size_t i = 0; i < 2; ++i) {
+      EXPECT_GT(plain[i], 0);
+      EXPECT_NEAR(of_plain[i], std::sqrt(plain[i] * plain[i + 1]) / steps[i], 1e-9);
+    }
+  }
+  expect_one_line_error(run(kTiny + "--bits 0 --beside-plain"), 2, "--beside-plain");
 }
 
 TEST(BenchTrain, TakesTheShapeOfAConfigAndItsBits) {

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <set>
+#include <string>
 
 #include "core/shape.h"
 #include "isa_test.h"
@@ -81,44 +82,48 @@ TEST_P(Mapper, EveryTokensGradientIsAccurateEvenWhereAllItsBitsAreSaturated) {
   EXPECT_LT(relative_error(found, expected), 1e-5);
 }
 
-TEST_P(Mapper, LogitGradientMatchesWithATableInBf16) {
-  const Case c{33, 40, 8, 2.0f};
-  Inputs in(c);
-  const auto table = narrowed(in.table), grad = narrowed(in.grad);
-  std::vector<float> found(in.logits.size(), NAN);
-  mapper_backward_logits(in.logits.data(), table.data(), grad.data(), c.M, c.D, c.Z, found.data());
-  const auto expected = reference::mapper_backward_logits(wide(in.logits), wide(in.table),
-                                                          wide(in.grad), c.M, c.D, c.Z);
-  EXPECT_LT(relative_error(found, expected), 1e-5);
+TEST_P(Mapper, LogitGradientMatchesForAnyDimensionInBothTypes) {
+  // Around a block of the product (512), sizes that divide by nothing, more tokens than a chunk,
+  // more codes than a tile.
+  for (const Case& c : {Case{33, 40, 8, 2.0f}, Case{131, 1030, 3, 2.0f}, Case{131, 513, 10, 2.0f},
+                        Case{131, 7, 12, 3.0f}, Case{7, 1, 1, 2.0f}}) {
+    const std::string name = std::to_string(c.M) + " tokens of " + std::to_string(c.D) + ", " +
+                             std::to_string(c.Z) + " bits";
+    Inputs in(c);
+    std::vector<float> found(in.logits.size(), NAN);
+    mapper_backward_logits(in.logits.data(), in.table.data(), in.grad.data(), c.M, c.D, c.Z,
+                           found.data());
+    const auto in_fp32 = reference::mapper_backward_logits(wide(in.logits), wide(in.table),
+                                                           wide(in.grad), c.M, c.D, c.Z);
+    EXPECT_LT(relative_error(found, in_fp32), 1e-5) << name << " in fp32";
+    const auto table = narrowed(in.table), grad = narrowed(in.grad);
+    mapper_backward_logits(in.logits.data(), table.data(), grad.data(), c.M, c.D, c.Z,
+                           found.data());
+    const auto in_bf16 = reference::mapper_backward_logits(wide(in.logits), wide(in.table),
+                                                           wide(in.grad), c.M, c.D, c.Z);
+    EXPECT_LT(relative_error(found, in_bf16), 1e-5) << name << " in bf16";
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryIsa, Mapper, testing::ValuesIn(supported_isas()), isa_name);
 
-TEST(Mapper, FoldsSeveralTilesAndChunks) {
-  // More codes than a tile, more tokens than a chunk, sizes that divide by nothing.
-  const Case c{131, 7, 12, 3.0f};
-  const Inputs in(c);
-  std::vector<float> found(in.logits.size(), NAN);
-  mapper_backward_logits(in.logits.data(), in.table.data(), in.grad.data(), c.M, c.D, c.Z,
-                         found.data());
-  const auto expected = reference::mapper_backward_logits(wide(in.logits), wide(in.table),
-                                                          wide(in.grad), c.M, c.D, c.Z);
-  EXPECT_LT(relative_error(found, expected), 1e-5);
-}
-
 TEST(Mapper, GradientsAreTheSameForAnyNumberOfThreads) {
   for (const int64_t M : {100, 700}) {  // less and more than a chunk
-    const Case c{M, 24, 11, 2.0f};
-    const Inputs in(c);
+    const Case c{M, 25, 11, 2.0f};
+    Inputs in(c);
     const auto codes = random_codes(c.M, 50, 5);
+    const auto table16 = narrowed(in.table), grad16 = narrowed(in.grad);
     const int before = thread_count();
-    std::vector<std::vector<float>> logit_gradients, table_gradients;
+    std::vector<std::vector<float>> logit_gradients, bf16_gradients, table_gradients;
     for (const int threads : {1, 2, 5}) {
       set_thread_count(threads);
       std::vector<float> d_logits(in.logits.size());
       mapper_backward_logits(in.logits.data(), in.table.data(), in.grad.data(), c.M, c.D, c.Z,
                              d_logits.data());
       logit_gradients.push_back(d_logits);
+      mapper_backward_logits(in.logits.data(), table16.data(), grad16.data(), c.M, c.D, c.Z,
+                             d_logits.data());
+      bf16_gradients.push_back(d_logits);
       std::vector<int64_t> rows(codes.size());
       std::vector<float> values(in.grad.size(), 0.0f);
       mapper_backward_table(codes.data(), in.grad.data(), c.M, c.D, rows.data(), values.data());
@@ -127,6 +132,7 @@ TEST(Mapper, GradientsAreTheSameForAnyNumberOfThreads) {
     set_thread_count(before);
     for (const size_t i : {1, 2}) {
       EXPECT_EQ(logit_gradients[0], logit_gradients[i]);
+      EXPECT_EQ(bf16_gradients[0], bf16_gradients[i]);
       EXPECT_EQ(table_gradients[0], table_gradients[i]);
     }
   }
