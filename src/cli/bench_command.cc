@@ -10,6 +10,7 @@
 #include "core/bfloat16.h"
 #include "core/error.h"
 #include "core/json.h"
+#include "core/median.h"
 #include "core/philox.h"
 #include "core/shape.h"
 #include "kernels/cpu.h"
@@ -30,8 +31,7 @@ double median_seconds(int repeats, const std::function<void()>& work) {
     seconds.push_back(
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
-  std::nth_element(seconds.begin(), seconds.begin() + repeats / 2, seconds.end());
-  return seconds[size_t(repeats / 2)];
+  return median(std::move(seconds));
 }
 
 std::vector<float> random_floats(int64_t count, float scale, uint64_t tensor) {
@@ -361,7 +361,7 @@ int bench_train(const std::vector<std::string>& arguments) {
       results.emplace_back(request, result);
       if (bits == 0) plain = result.tokens_per_second;
       double of_plain = plain > 0 ? result.tokens_per_second / plain : 0;
-      if (request.beside_plain) of_plain = result.median_of_plain;
+      if (request.beside_plain) of_plain = median(result.of_plain);
       if (o.json) {
         fmt::print("{}\n", to_text(to_json(request, result)));
       } else {

@@ -333,6 +333,8 @@ struct Stretch {
 
 }  // namespace
 
+int64_t panel_floats(int64_t N, int64_t K) { return (N + kPanel - 1) / kPanel * kPanel * K; }
+
 template <typename In, typename Out>
 void blocked_gemm(const GemmShape& s, const In* a, const In* b, Out* c) {
   const Tiles tiles(s);
@@ -357,7 +359,7 @@ void blocked_gemm(const GemmShape& s, const In* a, const In* b, Out* c) {
   }
   const int64_t most = std::min(stretch, s.K);
   Workspace workspace;
-  float* panels = workspace.floats((s.N + kPanel - 1) / kPanel * kPanel * most);
+  float* panels = workspace.floats(panel_floats(s.N, most));
   float* packed_a =
       workspace.floats(s.transpose_a ? (s.M + kGroup - 1) / kGroup * kGroup * most : 0);
   for (int64_t k = 0; k < s.K; k += stretch) {
@@ -368,8 +370,6 @@ void blocked_gemm(const GemmShape& s, const In* a, const In* b, Out* c) {
     parallel_tasks(tiles.count(s), [&](int64_t task) { part.tile(task); });
   }
 }
-
-int64_t panel_floats(int64_t N, int64_t K) { return (N + kPanel - 1) / kPanel * kPanel * K; }
 
 template <typename In>
 void pack_rows(const In* b_NK, int64_t N, int64_t K, float* panels) {

@@ -38,8 +38,7 @@ struct TrainBenchResult {
   double share_of_gemm_limit = 0;  // operations a second over gemm_rate: median over the steps
   std::vector<double> plain_step_seconds;  // with beside_plain: before each step and after the last
   std::vector<double> of_plain;  // every step's speed over the geometric mean of those around it
-  double median_of_plain = 0;
-  int64_t peak_bytes = 0;             // of the process so far
+  int64_t peak_bytes = 0;        // of the process so far
   std::vector<TrainBenchPart> parts;  // longest first; "other" is what no part accounts for
 };
 

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <numeric>
 
+#include "core/median.h"
 #include "core/philox.h"
 #include "data/shuffle.h"
 #include "kernels/timing.h"
@@ -94,11 +95,6 @@ class Trainee {
   std::optional<AdamW> optimizer_;
 };
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
-}
-
 std::vector<TrainBenchPart> parts_of(const kernels::PartTimes& times, double seconds, int steps) {
   std::vector<TrainBenchPart> parts;
   double named = 0;
@@ -174,7 +170,6 @@ TrainBenchResult bench_train(const TrainBenchRequest& request) {
           std::sqrt(result.plain_step_seconds[i] * result.plain_step_seconds[i + 1]);
       result.of_plain.push_back(around / result.step_seconds[i]);
     }
-    result.median_of_plain = median(result.of_plain);
   }
   result.peak_bytes = peak_memory();
   const double mean = std::accumulate(result.step_seconds.begin(), result.step_seconds.end(), 0.0) /
