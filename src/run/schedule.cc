@@ -64,9 +64,11 @@ double schedule_factor(const ScheduleSettings& settings, int64_t step, int64_t s
   return std::lerp(1, settings.final_factor, progress);
 }
 
-double warmed_up(double start, double value, int64_t warmup_steps, int64_t step) {
-  if (step >= warmup_steps) return value;
-  return std::lerp(start, value, double(step) / double(warmup_steps));
+double warmed_up(double start, double value, int64_t hold_steps, int64_t warmup_steps,
+                 int64_t step) {
+  if (step < hold_steps) return start;
+  if (step - hold_steps >= warmup_steps) return value;
+  return std::lerp(start, value, double(step - hold_steps) / double(warmup_steps));
 }
 
 }  // namespace freeformer

@@ -30,7 +30,8 @@ void check(Fields& fields, const std::string& prefix, const ScheduleSettings& se
 // `step` counts from 0 to steps-1.
 double schedule_factor(const ScheduleSettings& settings, int64_t step, int64_t steps);
 
-// From `start` at step 0 along a line to `value` at step warmup_steps, then `value`.
-double warmed_up(double start, double value, int64_t warmup_steps, int64_t step);
+// `start` for hold_steps, then along a line to `value` in warmup_steps, then `value`.
+double warmed_up(double start, double value, int64_t hold_steps, int64_t warmup_steps,
+                 int64_t step);
 
 }  // namespace freeformer

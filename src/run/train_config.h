@@ -45,9 +45,11 @@ struct LatentSettings {
   int64_t bits = 0;
   double kappa_bits = 0.5;
   double kappa_start_bits = 0.0;
+  int64_t kappa_hold_steps = 0;
   int64_t kappa_warmup_steps = 0;
   double beta = 1.0;
   double beta_start = 0.0;
+  int64_t beta_hold_steps = 0;
   int64_t beta_warmup_steps = 0;
   std::string init = "random";
   std::string gradient = "exact";

@@ -256,8 +256,9 @@ void Trainer::describe() {
 
 KlPrice Trainer::price(int64_t step) const {
   const LatentSettings& l = config_.latent;
-  return {warmed_up(l.kappa_start_bits, l.kappa_bits, l.kappa_warmup_steps, step),
-          warmed_up(l.beta_start, l.beta, l.beta_warmup_steps, step)};
+  return {
+      warmed_up(l.kappa_start_bits, l.kappa_bits, l.kappa_hold_steps, l.kappa_warmup_steps, step),
+      warmed_up(l.beta_start, l.beta, l.beta_hold_steps, l.beta_warmup_steps, step)};
 }
 
 StepFigures Trainer::train_step() {

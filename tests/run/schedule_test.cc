@@ -133,12 +133,22 @@ TEST(Schedule, AStepOutsideOfTheRunIsABug) {
 
 TEST(WarmedUp, GoesAlongALineAndStays) {
   Factors found;
-  for (int64_t step = 0; step < 6; ++step) found.push_back(warmed_up(1, 3, 4, step));
+  for (int64_t step = 0; step < 6; ++step) found.push_back(warmed_up(1, 3, 0, 4, step));
   EXPECT_EQ(found, (Factors{1, 1.5, 2, 2.5, 3, 3}));
-  EXPECT_EQ(warmed_up(3, -1, 2, 1), 1) << "downwards";
+  EXPECT_EQ(warmed_up(3, -1, 0, 2, 1), 1) << "downwards";
 }
 
-TEST(WarmedUp, WithoutWarmUpHasItsValueFromTheStart) { EXPECT_EQ(warmed_up(1, 3, 0, 0), 3); }
+TEST(WarmedUp, WithoutWarmUpHasItsValueFromTheStart) { EXPECT_EQ(warmed_up(1, 3, 0, 0, 0), 3); }
+
+TEST(WarmedUp, HoldsItsStartFirst) {
+  Factors found, jump;
+  for (int64_t step = 0; step < 6; ++step) {
+    found.push_back(warmed_up(1, 3, 2, 2, step));
+    jump.push_back(warmed_up(1, 3, 2, 0, step));
+  }
+  EXPECT_EQ(found, (Factors{1, 1, 1, 2, 3, 3}));
+  EXPECT_EQ(jump, (Factors{1, 1, 3, 3, 3, 3}));
+}
 
 // --- Settings
 

@@ -149,9 +149,11 @@ TEST_F(TrainConfigTest, RefusesNumbersOutOfRangeByTheirKey) {
                                  "latent.bits=21",
                                  "latent.kappa_bits=-0.1",
                                  "latent.kappa_start_bits=-1",
+                                 "latent.kappa_hold_steps=-1",
                                  "latent.kappa_warmup_steps=-1",
                                  "latent.beta=-1",
                                  "latent.beta_start=-1",
+                                 "latent.beta_hold_steps=-1",
                                  "latent.beta_warmup_steps=-1",
                                  "batch.tokens_per_step=0",
                                  "batch.tokens_per_step=9223372036854775807",
@@ -258,10 +260,14 @@ TEST_F(TrainConfigTest, RefusesTheLatentsSettingsBesideAPlainModelFrom) {
 }
 
 TEST_F(TrainConfigTest, RefusesAStartWithoutAWarmUp) {
-  expect_no_effect(kFree, {}, "latent.kappa_start_bits", "0.1", "latent.kappa_warmup_steps is 0");
-  expect_no_effect(kFree, {}, "latent.beta_start", "0.1", "latent.beta_warmup_steps is 0");
+  expect_no_effect(kFree, {}, "latent.kappa_start_bits", "0.1",
+                   "latent.kappa_hold_steps and latent.kappa_warmup_steps are 0");
+  expect_no_effect(kFree, {}, "latent.beta_start", "0.1",
+                   "latent.beta_hold_steps and latent.beta_warmup_steps are 0");
   EXPECT_NO_THROW(read(kFree, {"latent.kappa_start_bits=0.1", "latent.kappa_warmup_steps=1",
                                "latent.beta_start=0.1", "latent.beta_warmup_steps=1"}));
+  EXPECT_NO_THROW(read(kFree, {"latent.kappa_start_bits=0.1", "latent.kappa_hold_steps=1",
+                               "latent.beta_start=0.1", "latent.beta_hold_steps=1"}));
 }
 
 TEST_F(TrainConfigTest, RefusesAGroupBesideTheExactGradient) {
