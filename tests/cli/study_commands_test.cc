@@ -66,6 +66,15 @@ TEST_F(StudyCommands, DryRunPrintsTheRunsAndMakesNothing) {
   EXPECT_FALSE(fs::exists(out));
 }
 
+TEST_F(StudyCommands, ShippedSettingsHoldAtEveryKappaOfThePaper) {
+  for (const std::string name : {"coin", "demo", "letters", "synthetic"}) {
+    const Outcome outcome = run("sweep " FREEFORMER_SOURCE_DIR "/configs/" + name +
+                                ".toml --over latent.kappa_bits=1/64,1/8,1,8 --dry-run");
+    EXPECT_EQ(outcome.status, 0) << name << ": " << outcome.err;
+    EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 4) << outcome.out;
+  }
+}
+
 #if FREEFORMER_HAS_TORCH
 
 TEST_F(StudyCommands, ASweepThatWasStoppedEndsWithTheSameTables) {
