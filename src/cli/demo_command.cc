@@ -28,15 +28,17 @@ int run_demo(const std::vector<std::string>& arguments) {
       "for\n"
       "each token that nobody labelled. Then it writes: with a Z of their own, sequences put the\n"
       "letters anywhere; with one Z for all, they put them in one place. It had decided before it\n"
-      "spoke. Figures and a report land in the run's folder.\n\n"
+      "spoke. The run and its report land in one folder.\n\n"
       "examples:\n"
       "  freeformer demo\n"
       "  freeformer demo --quick             a glance: everything runs, little is learned\n",
       "demo");
-  std::string folder = "runs/demo";
+  std::string folder;
   bool quick = false, quiet = false, json = false;
   SweepRequest request;
-  line.add_option("--out", folder, "folder of the run and its report (default runs/demo)")
+  line.add_option(
+          "--out", folder,
+          "folder of the run and its report (default runs/demo, of --quick runs/demo-quick)")
       .type_name("DIR");
   line.add_option("--set", request.assignments, "section.key=value over configs/demo.toml")
       .type_name("KEY=VALUE")
@@ -47,7 +49,7 @@ int run_demo(const std::vector<std::string>& arguments) {
   int status = kDone;
   if (!line.parse(arguments, status)) return status;
   request.config = shipped_file("configs/demo.toml");
-  request.folder = quick && folder == "runs/demo" ? "runs/demo-quick" : folder;
+  request.folder = !folder.empty() ? folder : quick ? "runs/demo-quick" : "runs/demo";
   StudySettings study;
   if (quick) {
     request.assignments.insert(request.assignments.begin(), kQuick.begin(), kQuick.end());
@@ -57,6 +59,10 @@ int run_demo(const std::vector<std::string>& arguments) {
     study.letters.information_groups = 2;
   }
   const SweepPlan plan = plan_sweep(request);
+  if (const std::string& kind = plan.runs[0].config.data.kind; kind != "letters") {
+    fail(ErrorCode::kInvalidArgument,
+         "--set data.kind={}: the demo is about letters; for other data: freeformer sweep", kind);
+  }
   const ReportPage page{"Deciding before speaking",
                         "A small Free Transformer on the paper's synthetic task: what its latent "
                         "code Z decides, measured.",
@@ -81,7 +87,8 @@ int run_demo(const std::vector<std::string>& arguments) {
   }
   const LettersStudy& letters = *result.letters;
   fmt::print("\n{}\n{}\n", figure_text(letters, wants_colour()), figure_sentence(letters));
-  fmt::print("report: {}\n", (request.folder / "report.html").string());
+  fmt::print("report: {}\nmodel: {}\n", (request.folder / "report.html").string(),
+             (plan.runs[0].config.folder / "checkpoints/latest").string());
   return kDone;
 }
 

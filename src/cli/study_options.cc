@@ -51,7 +51,9 @@ std::string command_line(const std::string& command, const std::vector<std::stri
 
 bool wants_colour() {
   const char* no_colour = std::getenv("NO_COLOR");
-  return ::isatty(STDOUT_FILENO) == 1 && (no_colour == nullptr || *no_colour == '\0');
+  const char* terminal = std::getenv("TERM");
+  return ::isatty(STDOUT_FILENO) == 1 && (no_colour == nullptr || *no_colour == '\0') &&
+         (terminal == nullptr || std::string_view(terminal) != "dumb");
 }
 
 }  // namespace freeformer::cli

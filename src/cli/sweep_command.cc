@@ -83,16 +83,16 @@ int run_sweep(const std::vector<std::string>& arguments) {
   }
   if (json) {
     for (const SweepResult& result : outcome.results) {
-      OrderedJson object = {{"run", result.run->name}, {"seed", result.run->seed}};
-      object["point"] = plan.points[result.run->point].label;
-      object.update(to_json(result.study));
-      fmt::print("{}\n", to_text(object));
+      fmt::print("{}\n", to_text(to_json(plan, result)));
     }
   } else {
     fmt::print("{}\n{}\n", sweep_table(plan, outcome.results),
                (request.folder / "report.html").string());
   }
-  return kDone;
+  for (const std::string& failure : outcome.failures) {
+    fmt::print(stderr, "freeformer: {}\n", failure);
+  }
+  return outcome.failures.empty() ? kDone : kFailed;
 }
 
 }  // namespace freeformer::cli

@@ -310,7 +310,8 @@ bool equals(const Field& field, const toml::node& node, const std::string& origi
       field.target);
 }
 
-void apply_condition(std::vector<Field>& fields, const toml::node& node, const std::string& where) {
+void apply_condition(std::vector<Field>& fields, const toml::node& node, const std::string& where,
+                     const std::function<bool(const std::string&)>& idle) {
   const std::string origin = fmt::format("{}:{}", where, node.source().begin.line);
   const toml::table* condition = node.as_table();
   const toml::table* consequence =
@@ -323,7 +324,7 @@ void apply_condition(std::vector<Field>& fields, const toml::node& node, const s
   bool holds = true;
   read_table(fields, *condition, "", where, kSet,
              [&](const Field& field, const toml::node& value, const std::string& line) {
-               holds &= equals(field, value, line);
+               holds &= equals(field, value, line) && !(idle && idle(field.key));
              });
   read_table(fields, *consequence, "", where, "",
              [&](Field& field, const toml::node& value, const std::string& line) {
@@ -504,7 +505,7 @@ void Fields::read(const std::string& toml_text, const std::string& where) {
   where_ = where;
 }
 
-void Fields::apply_conditions() {
+void Fields::apply_conditions(const std::function<bool(const std::string&)>& idle) {
   const toml::table table = parse_toml(text_, where_);
   const toml::node* conditions = table.get(kWhen);
   if (conditions == nullptr) return;
@@ -513,7 +514,7 @@ void Fields::apply_conditions() {
          conditions->source().begin.line, found(*conditions));
   }
   for (const toml::node& condition : *conditions->as_array()) {
-    apply_condition(fields_, condition, where_);
+    apply_condition(fields_, condition, where_, idle);
   }
 }
 

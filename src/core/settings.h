@@ -72,8 +72,9 @@ class Fields {
   void set(const std::string& assignment);
 
   // What the file's [[when]] entries set beside the present values, in their order; for after the
-  // last set(). Throws kInvalidConfig with the line.
-  void apply_conditions();
+  // last set(). A condition on a key that `idle` names does not hold: its value means nothing.
+  // Throws kInvalidConfig with the line.
+  void apply_conditions(const std::function<bool(const std::string& key)>& idle = {});
 
   // All fields that have an effect with their present values, as TOML: reading it gives the same
   // values.

@@ -96,4 +96,18 @@ std::unique_ptr<DataSource> open_data(const DataSettings& settings, uint64_t see
   return open_corpus(settings, seed);
 }
 
+void split_documents(const Row& row, std::vector<std::vector<int32_t>>& sequences) {
+  const auto keep = [&](size_t begin, size_t end) {
+    if (end - begin >= 2)
+      sequences.emplace_back(row.tokens.begin() + long(begin), row.tokens.begin() + long(end));
+  };
+  if (row.documents.empty()) return keep(0, row.tokens.size());
+  for (size_t begin = 0; begin < row.tokens.size();) {
+    size_t end = begin + 1;
+    while (end < row.tokens.size() && row.documents[end] == row.documents[begin]) ++end;
+    if (row.documents[begin] >= 0) keep(begin, end);
+    begin = end;
+  }
+}
+
 }  // namespace freeformer

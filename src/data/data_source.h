@@ -21,6 +21,10 @@ struct Row {
   std::vector<int32_t> documents;
 };
 
+// The documents of a row, each a sequence of its own; those of a single token are left out, since
+// there is nothing to predict.
+void split_documents(const Row& row, std::vector<std::vector<int32_t>>& sequences);
+
 struct DataSettings {
   std::string kind = "text";
   std::vector<std::string> paths;

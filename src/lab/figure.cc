@@ -72,8 +72,10 @@ std::string figure_sentence(const LettersStudy& study) {
       "with "
       "a Z each it is {} ({} by chance)",
       percent(study.same_z.place), percent(study.own_z.place), chance);
-  const bool decided = study.same_z.place >= 0.5;
-  const bool hinted = study.same_z.place >= 2 * kPlaceChance;
+  // Sequences that all end with their target agree without a word of Z.
+  const double by_z = study.same_z.place - study.own_z.place;
+  const bool decided = study.same_z.place >= 0.5 && by_z >= 0.25;
+  const bool hinted = by_z >= kPlaceChance;
   return measured + (decided  ? ": the model had decided where before it wrote a letter."
                      : hinted ? ": Z leans towards a place, and the model is still learning."
                               : ": Z does not decide the place in this model.");

@@ -59,11 +59,14 @@ struct LettersSettings {
 struct LettersStudy {
   bool has_latent = false;
   LettersAgreement same_z, own_z;  // same_z only of a model with a latent
-  // Mutual information between Z and the place (the noise): how much smaller the entropy within a
-  // group is where Z is shared. Both entropies are estimated from groups of the same size, so that
-  // the bias of small samples cancels where Z says nothing. An estimate from below where it says
-  // much: it cannot exceed the logarithm of the group's size.
-  double place_information_bits = 0, noise_information_bits = 0;
+  // Mutual information between Z and the place: how much smaller the entropy within a group is
+  // where Z is shared. Both entropies are estimated from groups of the same size, so that the bias
+  // of small samples cancels where Z says nothing. An estimate from below where it says much: it
+  // cannot exceed the logarithm of the group's size.
+  double place_information_bits = 0;
+  // The same of each of the 64 places' "! or not", summed: more than the information on the noise
+  // as a whole where places say the same.
+  double noise_information_bits = 0;
   // The paper's figure 4: one prompt; a group with a Z each, two groups with a shared Z.
   std::vector<LettersGroup> figure;
 };

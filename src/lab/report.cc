@@ -171,12 +171,13 @@ Value of_latent(double RunStudy::*member) {
   };
 }
 
-std::string likelihood_section(const std::vector<Point>& points) {
+std::string likelihood_section(const std::vector<Point>& points, const RunStudy& asked) {
   Table table;
   table.name = "Held-out likelihood by point";
-  table.caption =
-      "Held-out figures after training: mean ± standard deviation over seeds; of nats, fewer are "
-      "better.";
+  table.caption = fmt::format(
+      "Held-out figures after training ({} rows, IWAE with K = {}): mean ± standard deviation over "
+      "seeds; of nats, fewer are better.",
+      asked.rows, asked.iwae_samples);
   table.note =
       "<b>CE</b>: cross-entropy where Z comes from the encoder, which has read the answer; of a "
       "plain decoder, its only cross-entropy. <b>Prior CE</b>: where Z is drawn blindly, as in "
@@ -217,7 +218,7 @@ std::string agreement_section(const std::vector<Point>& points) {
   if (!any_study(points, [](const RunStudy& s) { return s.letters.has_value(); })) return "";
   using S = LettersStudy;
   const std::string place = fmt::format("same place (chance {:.2f})", kPlaceChance);
-  const std::string spread = "spread of place", noise = "same noise";
+  const std::string spread = "spread of place", noise = "same noise", well_formed = "well-formed";
   const std::string information = "information in Z, bits";
   Table table;
   table.name = "Agreement between sequences by point";
@@ -227,20 +228,21 @@ std::string agreement_section(const std::vector<Point>& points) {
   table.note =
       "<b>Same place</b>: share of pairs whose runs of letters start within 2 characters of each "
       "other. <b>Spread</b>: standard deviation of that start, in characters. <b>Same noise</b>: "
-      "share of exclamation marks that another sequence of the group has, too; chance makes it "
-      "their rate. <b>Well-formed</b>: share of sequences that the task could have made. "
-      "<b>Information</b>: how much smaller the entropy is under one Z, an estimate from below.";
+      "share of exclamation marks that another sequence of the group has, too. "
+      "<b>Well-formed</b>: share of sequences that the task could have made. "
+      "<b>Information</b>: how much smaller the entropy is under one Z; on place an estimate from "
+      "below, on noise a sum over places.";
   table.columns = {
       {place, "one Z", "", 2, of_letters(true, [](const S& s) { return s.same_z.place; })},
       {place, "a Z each", "", 2, of_letters(false, [](const S& s) { return s.own_z.place; })},
       {spread, "one Z", "", 1, of_letters(true, [](const S& s) { return s.same_z.spread; })},
       {spread, "a Z each", "", 1, of_letters(false, [](const S& s) { return s.own_z.spread; })},
       {noise, "one Z", "", 3, of_letters(true, [](const S& s) { return s.same_z.noise; })},
-      {noise, "chance", "", 3,
-       of_letters(
-           false,
-           [](const S& s) { return s.has_latent ? s.same_z.noise_rate : s.own_z.noise_rate; })},
-      {"", "well-formed", "", 3, of_letters(false, [](const S& s) { return s.own_z.well_formed; })},
+      {noise, "a Z each", "", 3, of_letters(false, [](const S& s) { return s.own_z.noise; })},
+      {well_formed, "one Z", "", 3,
+       of_letters(true, [](const S& s) { return s.same_z.well_formed; })},
+      {well_formed, "a Z each", "", 3,
+       of_letters(false, [](const S& s) { return s.own_z.well_formed; })},
       {information, "on place", "", 2,
        of_letters(true, [](const S& s) { return s.place_information_bits; })},
       {information, "on noise", "", 2,
@@ -512,8 +514,8 @@ std::string report_html(const ReportPage& page, const SweepPlan& plan,
   const std::vector<Point> points = points_of(plan, results);
   std::string body = opening(page, plan, results.size());
   if (!results.empty()) {
-    body += likelihood_section(points) + agreement_section(points) + curves_section(points) +
-            samples_section(points) + bits_section(points);
+    body += likelihood_section(points, results[0].study) + agreement_section(points) +
+            curves_section(points) + samples_section(points) + bits_section(points);
   }
   body += settings_section(points, plan) + machine_section(page) + commands_section(page);
   return "<!doctype html>\n<html lang=\"en\">\n" + head(page) + "<body>\n<main>\n" + body +

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/error.h"
+#include "core/file.h"
 #include "data/synthetic.h"
 #include "engine/bits.h"
 #include "lab/coin.h"
@@ -18,30 +20,34 @@ std::vector<std::vector<int32_t>> held_out_rows(const DataSource& data, int64_t 
   const int64_t count = rows == 0 ? all : std::min(rows, all);
   std::vector<std::vector<int32_t>> sequences;
   for (int64_t i = 0; i < count; ++i) {
-    sequences.push_back(data.held_out_row(uint64_t(i * all / count)).tokens);
+    split_documents(data.held_out_row(uint64_t(i * all / count)), sequences);
   }
   return sequences;
 }
 
-// Mean KL of every bit at every position, bits.
+// Mean KL of every bit at every position, bits, over the sequences that reach it.
 std::vector<std::vector<double>> kl_map(Engine& engine,
                                         std::span<const std::vector<int32_t>> sequences) {
   constexpr size_t kBatch = 64;
   const auto Z = size_t(engine.config().latent.bits);
-  const size_t T = sequences[0].size() - 1;
-  std::vector<std::vector<double>> map(T, std::vector<double>(Z, 0));
+  size_t longest = 0;
+  for (const auto& sequence : sequences) longest = std::max(longest, sequence.size() - 1);
+  std::vector<std::vector<double>> map(longest, std::vector<double>(Z, 0));
+  std::vector<int64_t> reached(longest, 0);
   for (size_t begin = 0; begin < sequences.size(); begin += kBatch) {
     std::vector<std::span<const int32_t>> texts;
     for (size_t i = begin; i < std::min(begin + kBatch, sequences.size()); ++i) {
-      texts.push_back(std::span(sequences[i]).first(T));
+      texts.push_back(std::span(sequences[i]).first(sequences[i].size() - 1));
     }
     for (const std::vector<float>& logits : engine.encode(texts)) {
-      for (size_t t = 0; t < T; ++t) {
-        for (size_t h = 0; h < Z; ++h) {
-          map[t][h] += bit_kl(logits[t * Z + h]) / std::log(2.0) / double(sequences.size());
-        }
+      for (size_t t = 0; t < logits.size() / Z; ++t) {
+        ++reached[t];
+        for (size_t h = 0; h < Z; ++h) map[t][h] += bit_kl(logits[t * Z + h]) / std::log(2.0);
       }
     }
+  }
+  for (size_t t = 0; t < longest; ++t) {
+    for (double& kl : map[t]) kl /= double(reached[t]);
   }
   return map;
 }
@@ -52,6 +58,9 @@ std::optional<RunStudy> study_run(Engine& engine, const Tokenizer* tokenizer,
                                   const DataSource& data, const DataSettings& data_settings,
                                   const StudySettings& settings, const StudyProgress& progress) {
   RunStudy study;
+  study.rows = settings.rows;
+  study.iwae_samples = settings.iwae_samples;
+  study.groups = settings.letters.groups;
   study.has_latent = engine.config().latent.present();
   study.kappa_bits = engine.config().latent.kappa_bits;
   const std::vector<std::vector<int32_t>> sequences = held_out_rows(data, settings.rows);
@@ -93,7 +102,10 @@ std::optional<RunStudy> study_run(Engine& engine, const Tokenizer* tokenizer,
 }
 
 OrderedJson to_json(const RunStudy& study) {
-  OrderedJson json = {{"step", study.step}};
+  OrderedJson json = {{"step", study.step},
+                      {"rows", study.rows},
+                      {"iwae_samples", study.iwae_samples},
+                      {"groups", study.groups}};
   if (study.has_latent) {
     json["kappa_bits"] = study.kappa_bits;
     json["posterior_ce"] = study.posterior_ce;
@@ -114,6 +126,9 @@ OrderedJson to_json(const RunStudy& study) {
 RunStudy run_study_from_json(const Json& json) {
   RunStudy study;
   study.step = json.at("step");
+  study.rows = json.at("rows");
+  study.iwae_samples = json.at("iwae_samples");
+  study.groups = json.at("groups");
   study.has_latent = json.contains("posterior_ce");
   if (study.has_latent) {
     study.kappa_bits = json.at("kappa_bits");
@@ -130,6 +145,15 @@ RunStudy run_study_from_json(const Json& json) {
   if (json.contains("optimum")) study.optimum = json.at("optimum").get<double>();
   if (json.contains("letters")) study.letters = letters_study_from_json(json.at("letters"));
   return study;
+}
+
+RunStudy read_run_study(const std::filesystem::path& file) {
+  const Json json = parse_json(read_text_file(file), file.string(), ErrorCode::kBadCheckpoint);
+  try {
+    return run_study_from_json(json);
+  } catch (const Json::exception&) {
+    reject_file(file.string(), "not the study of a run; expected what a sweep has written");
+  }
 }
 
 }  // namespace freeformer

@@ -2,6 +2,7 @@
 // what Z decides in a task whose answers are known. Kept as study.json in the run's folder.
 #pragma once
 
+#include <filesystem>
 #include <optional>
 #include <vector>
 
@@ -21,7 +22,8 @@ struct StudySettings {
 };
 
 struct RunStudy {
-  int64_t step = 0;  // of the checkpoint that was asked
+  int64_t step = 0;                                // of the checkpoint that was asked
+  int64_t rows = 0, iwae_samples = 0, groups = 0;  // as StudySettings had them
   bool has_latent = false;
   double kappa_bits = 0;
   // Nats per predicted token on held-out rows. ce: of a plain decoder, whose elbo and iwae it is.
@@ -43,5 +45,7 @@ std::optional<RunStudy> study_run(Engine& engine, const Tokenizer* tokenizer,
 
 OrderedJson to_json(const RunStudy& study);
 RunStudy run_study_from_json(const Json& json);
+// Throws kIo, or kBadCheckpoint for a file that is none.
+RunStudy read_run_study(const std::filesystem::path& file);
 
 }  // namespace freeformer

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <optional>
+#include <set>
 
 #include "core/error.h"
 #include "core/file.h"
@@ -32,15 +33,35 @@ void check_settings(const SweepRun& run) {
   }
 }
 
-bool is_done(const SweepRun& run) {
+// What a run has come to, if its model was asked what is asked now. A study that cannot be read is
+// none: the model is asked again.
+std::optional<SweepResult> done(const SweepRun& run, const StudySettings& settings) {
   const auto file = run.config.folder / kStudyFile;
-  if (!is_there(file)) return false;
-  return read_sweep_result(run).study.step == run.config.run.steps;
+  if (!is_there(file)) return std::nullopt;
+  RunStudy study;
+  try {
+    study = read_run_study(file);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+  const bool same = study.step == run.config.run.steps && study.rows == settings.rows &&
+                    study.iwae_samples == settings.iwae_samples &&
+                    study.groups == settings.letters.groups;
+  if (!same) return std::nullopt;
+  return read_sweep_result(run);
 }
 
 // Trains and asks one run. The signal's name if one came, else empty.
 std::string carry_out(TorchPlugin& plugin, const SweepRun& run, StudySettings settings,
                       bool quiet) {
+  std::error_code error;
+  std::filesystem::create_directories(run.config.folder, error);
+  if (error) {
+    fail(ErrorCode::kIo, "{}: cannot create: {}", run.config.folder.string(), error.message());
+  }
+  // The trainer's own lock ends with the training, and then the model is asked.
+  const FileLock lock(run.config.folder / "sweep.lock",
+                      run.config.folder.string() + ": another process is at it");
   TrainRequest request;
   request.config = run.config;
   request.quiet = quiet;
@@ -67,11 +88,7 @@ void write_results(const SweepPlan& plan, const std::vector<SweepResult>& result
                    const std::filesystem::path& folder, const ReportPage& page) {
   std::string lines;
   for (const SweepResult& result : results) {
-    OrderedJson line = {{"run", result.run->name},
-                        {"point", plan.points[result.run->point].label},
-                        {"seed", result.run->seed}};
-    line.update(to_json(result.study));
-    lines += to_text(line) + "\n";
+    lines += to_text(to_json(plan, result)) + "\n";
   }
   write_file_atomically(folder / "results.jsonl", lines);
   write_file_atomically(folder / "table.md", sweep_table(plan, results));
@@ -91,19 +108,20 @@ SweepOutcome run_sweep(TorchPlugin& plugin, const SweepPlan& plan, const StudySe
   const auto collect = [&] {
     outcome.results.clear();
     for (const SweepRun& run : plan.runs) {
-      if (is_done(run)) outcome.results.push_back(read_sweep_result(run));
+      if (auto result = done(run, settings)) outcome.results.push_back(std::move(*result));
     }
     write_results(plan, outcome.results, folder, page);
   };
   const StopSignal signals;
+  std::set<size_t> failed, busy;
   bool waiting = true;
   while (waiting && outcome.stopped_by.empty()) {
     waiting = false;
     bool worked = false;
     for (size_t i = 0; i < plan.runs.size() && outcome.stopped_by.empty(); ++i) {
       const SweepRun& run = plan.runs[i];
-      if (is_done(run)) continue;
-      if (!quiet && plan.runs.size() > 1) {
+      if (failed.contains(i) || done(run, settings)) continue;
+      if (!quiet && plan.runs.size() > 1 && !busy.contains(i)) {
         StatusLine().say(fmt::format("[{} of {}] {}, seed {}", i + 1, plan.runs.size(),
                                      plan.points[run.point].label, run.seed));
       }
@@ -111,8 +129,12 @@ SweepOutcome run_sweep(TorchPlugin& plugin, const SweepPlan& plan, const StudySe
         outcome.stopped_by = carry_out(plugin, run, settings, quiet);
         worked = true;
       } catch (const RunFolderBusy&) {
-        if (!quiet) StatusLine().say("another process is at it");
+        if (!quiet && busy.insert(i).second) StatusLine().say("another process is at it");
         waiting = true;
+      } catch (const Error& failure) {
+        if (plan.runs.size() == 1) throw;
+        failed.insert(i);
+        outcome.failures.push_back(fmt::format("{}: {}", run.name, failure.what()));
       }
       if (worked) collect();
     }

@@ -11,11 +11,13 @@
 namespace freeformer {
 
 struct SweepOutcome {
-  std::vector<SweepResult> results;  // of the runs that are done, in the plan's order
-  std::string stopped_by;            // a signal's name; empty: all runs are done
+  std::vector<SweepResult> results;   // of the runs that are done, in the plan's order
+  std::vector<std::string> failures;  // "NAME: why", of runs that failed beside others
+  std::string stopped_by;             // a signal's name; empty: all runs are done or failed
 };
 
-// `plan` outlives the outcome. A folder whose run had other settings is refused before anything is
+// `plan` outlives the outcome. A run that fails does not keep the others from theirs; one that is
+// alone throws. A folder whose run had other settings is refused before anything is
 // trained: kInvalidConfig.
 SweepOutcome run_sweep(TorchPlugin& plugin, const SweepPlan& plan, const StudySettings& settings,
                        const std::filesystem::path& folder, const ReportPage& page, bool quiet);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
 
 #include <fmt/format.h>
@@ -48,14 +49,16 @@ std::vector<SweepPoint> grid(const std::vector<SweepAxis>& axes) {
   return points;
 }
 
+bool is_of_latent(const std::string& key) {
+  return key.starts_with("latent.") || key == "optimizer.encoder_factor" ||
+         key == "optimizer.table_factor" || key == "evaluation.iwae_samples";
+}
+
 // Plain decoders have no latent: its keys do not part them.
 std::vector<SweepPoint> baselines(const std::vector<SweepAxis>& axes) {
   std::vector<SweepAxis> others;
   for (const SweepAxis& axis : axes) {
-    if (!axis.key.starts_with("latent.") && axis.key != "optimizer.encoder_factor" &&
-        axis.key != "optimizer.table_factor") {
-      others.push_back(axis);
-    }
+    if (!is_of_latent(axis.key)) others.push_back(axis);
   }
   std::vector<SweepPoint> points;
   for (const auto kind : {SweepPoint::Kind::kPlain, SweepPoint::Kind::kDeeper}) {
@@ -73,10 +76,8 @@ std::vector<std::string> assignments_of(const SweepRequest& request, const Sweep
   std::vector<std::string> assignments = request.assignments;
   for (const auto& [key, value] : point.values) assignments.push_back(key + "=" + value);
   if (point.kind != SweepPoint::Kind::kGrid) {
-    std::erase_if(assignments, [](const std::string& a) {
-      return a.starts_with("latent.") || a.starts_with("optimizer.encoder_factor=") ||
-             a.starts_with("optimizer.table_factor=") || a.starts_with("evaluation.iwae_samples=");
-    });
+    std::erase_if(assignments,
+                  [](const std::string& a) { return is_of_latent(a.substr(0, a.find('='))); });
     assignments.push_back("latent.bits=0");
   }
   if (point.kind == SweepPoint::Kind::kDeeper) {
@@ -99,6 +100,7 @@ std::optional<double> if_latent(const RunStudy& study, double value) {
 
 std::vector<SummaryColumn> columns(const std::vector<SweepResult>& results) {
   std::vector<SummaryColumn> all = {
+      {"steps", [](const RunStudy& s) { return std::optional(double(s.step)); }, "{:.0f}"},
       {"CE or ELBO", [](const RunStudy& s) { return std::optional(s.elbo); }, "{:.4f}"},
       {"IWAE", [](const RunStudy& s) { return if_latent(s, s.iwae); }, "{:.4f}"},
       {"posterior CE", [](const RunStudy& s) { return if_latent(s, s.posterior_ce); }, "{:.4f}"},
@@ -130,14 +132,22 @@ std::vector<SummaryColumn> columns(const std::vector<SweepResult>& results) {
     letters("spread, own Z", "{:.1f}", false, [](const S& s) { return s.own_z.spread; });
     letters("noise, same Z", "{:.3f}", true, [](const S& s) { return s.same_z.noise; });
     letters("noise, own Z", "{:.3f}", false, [](const S& s) { return s.own_z.noise; });
-    letters("noise by chance", "{:.3f}", true, [](const S& s) { return s.same_z.noise_rate; });
-    letters("well formed", "{:.3f}", false, [](const S& s) { return s.own_z.well_formed; });
+    letters("share of noise", "{:.3f}", true, [](const S& s) { return s.same_z.noise_rate; });
+    letters("well formed, same Z", "{:.3f}", true, [](const S& s) { return s.same_z.well_formed; });
+    letters("well formed, own Z", "{:.3f}", false, [](const S& s) { return s.own_z.well_formed; });
     letters("I(Z; place), bits", "{:.2f}", true,
             [](const S& s) { return s.place_information_bits; });
-    letters("I(Z; noise), bits", "{:.2f}", true,
+    letters("I(Z; noise), bits, sum over places", "{:.2f}", true,
             [](const S& s) { return s.noise_information_bits; });
   }
   return all;
+}
+
+// In a table's cell: a bar would end it.
+std::string escaped(const std::string& text) {
+  std::string out;
+  for (const char c : text) out += c == '|' ? std::string("\\|") : std::string(1, c);
+  return out;
 }
 
 // "0.123 ± 0.004" over seeds.
@@ -178,6 +188,10 @@ SweepAxis parse_sweep_axis(const std::string& text) {
   char quote = 0;
   std::string value;
   const auto end_value = [&] {
+    if (value.size() > 1 && (value[0] == '"' || value[0] == '\'') &&
+        value.find(value[0], 1) == value.size() - 1) {
+      value = value.substr(1, value.size() - 2);
+    }
     if (value.empty()) refuse("an empty value");
     if (std::find(axis.values.begin(), axis.values.end(), value) != axis.values.end()) {
       refuse("a value twice");
@@ -215,19 +229,46 @@ SweepPlan plan_sweep(const SweepRequest& request) {
            axis.key == "run.seed" ? "use --seeds N" : "the sweep decides it; use --out DIR");
     }
   }
+  for (const std::string& assignment : request.assignments) {
+    if (assignment.starts_with("run.folder=")) {
+      fail(ErrorCode::kInvalidArgument, "--set {}: use --out DIR", assignment);
+    }
+  }
   SweepPlan plan;
   plan.points = grid(request.axes);
   if (request.baselines) {
     for (SweepPoint& point : baselines(request.axes)) plan.points.push_back(std::move(point));
   }
+  std::map<std::string, size_t> settings_seen, names_seen;  // of which point
+  const auto refuse_equal = [&](std::map<std::string, size_t>& seen, const std::string& what,
+                                size_t point, const char* same) {
+    const auto [other, is_new] = seen.emplace(what, point);
+    if (is_new) return;
+    fail(ErrorCode::kInvalidArgument, "{} and {} are the same {}; expected different ones",
+         plan.points[other->second].label, plan.points[point].label, same);
+  };
   for (int64_t i = 0; i < request.seeds; ++i) {
     for (size_t p = 0; p < plan.points.size(); ++p) {
       const SweepPoint& point = plan.points[p];
       SweepRun run;
       run.point = p;
       std::vector<std::string> assignments = assignments_of(request, point);
-      run.seed = read_train_config(request.config, assignments).run.seed + i;
+      const TrainConfig first = read_train_config(request.config, assignments);
+      if (first.run.seed > std::numeric_limits<int64_t>::max() - i) {
+        fail(ErrorCode::kInvalidArgument, "run.seed is {}: {} seeds from there on are too many",
+             first.run.seed, request.seeds);
+      }
+      const DataSettings& data = first.data;
+      if ((data.kind == "text" || data.kind == "tokens") && data.held_out == 0) {
+        fail(ErrorCode::kInvalidArgument,
+             "data.held_out is 0: a sweep asks each model about held-out text; expected more");
+      }
+      run.seed = first.run.seed + i;
       run.name = fmt::format("{},seed={}", folder_name(point.label), run.seed);
+      if (i == 0) {
+        refuse_equal(settings_seen, first.resolved, p, "settings");
+        refuse_equal(names_seen, run.name, p, "folder");
+      }
       assignments.push_back(fmt::format("run.seed={}", run.seed));
       assignments.push_back("run.folder=" + (request.folder / run.name).string());
       run.config = read_train_config(request.config, assignments);
@@ -237,6 +278,14 @@ SweepPlan plan_sweep(const SweepRequest& request) {
   return plan;
 }
 
+OrderedJson to_json(const SweepPlan& plan, const SweepResult& result) {
+  OrderedJson json = {{"run", result.run->name},
+                      {"point", plan.points[result.run->point].label},
+                      {"seed", result.run->seed}};
+  json.update(to_json(result.study));
+  return json;
+}
+
 SweepResult read_sweep_result(const SweepRun& run) {
   SweepResult result;
   result.run = &run;
@@ -244,17 +293,16 @@ SweepResult read_sweep_result(const SweepRun& run) {
   const std::string text = read_text_file(metrics, size_t{1} << 30);
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
-    result.metrics.push_back(parse_json(std::string_view(text).substr(begin, end - begin),
-                                        metrics.string(), ErrorCode::kBadCheckpoint));
+    try {
+      result.metrics.push_back(parse_json(std::string_view(text).substr(begin, end - begin),
+                                          metrics.string(), ErrorCode::kBadCheckpoint));
+    } catch (const Error& error) {
+      fail(error.code(), "{}; remove {}, and the sweep trains it again", error.what(),
+           run.config.folder.string());
+    }
     begin = end + 1;
   }
-  const std::filesystem::path study = run.config.folder / "study.json";
-  try {
-    result.study = run_study_from_json(
-        parse_json(read_text_file(study), study.string(), ErrorCode::kBadCheckpoint));
-  } catch (const Json::exception& error) {
-    reject_file(study.string(), "{}; remove it, and the sweep asks the model again", error.what());
-  }
+  result.study = read_run_study(run.config.folder / "study.json");
   return result;
 }
 
@@ -276,7 +324,7 @@ std::string sweep_table(const SweepPlan& plan, const std::vector<SweepResult>& r
     for (const SweepResult& result : results) {
       if (result.run->point == p) studies.push_back(&result.study);
     }
-    rows += fmt::format("| {} | {} |", plan.points[p].label, studies.size());
+    rows += fmt::format("| {} | {} |", escaped(plan.points[p].label), studies.size());
     for (const SummaryColumn& column : used) rows += " " + cell(column, studies) + " |";
     rows += "\n";
   }

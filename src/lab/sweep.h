@@ -24,7 +24,8 @@ struct SweepAxis {
   std::string key;
   std::vector<std::string> values;
 };
-// Commas inside quotes and brackets do not part values. Throws kInvalidArgument.
+// Commas inside quotes and brackets do not part values; quotes around a value are not part of it.
+// Throws kInvalidArgument.
 SweepAxis parse_sweep_axis(const std::string& text);
 
 // What the runs of one point of the grid share.
@@ -56,8 +57,8 @@ struct SweepRequest {
   std::filesystem::path folder;
 };
 
-// Reads and checks the settings of every run before the first one starts. Throws what
-// read_train_config does.
+// Reads and checks the settings of every run before the first one starts. No two points have the
+// same settings or the same folder. Throws what read_train_config does.
 SweepPlan plan_sweep(const SweepRequest& request);
 
 // A run that is done: its losses by step and its study.
@@ -68,6 +69,9 @@ struct SweepResult {
 };
 // Reads a run's folder. Throws kIo, kBadCheckpoint.
 SweepResult read_sweep_result(const SweepRun& run);
+
+// A run's line of results.jsonl.
+OrderedJson to_json(const SweepPlan& plan, const SweepResult& result);
 
 // What the seeds of a point make together; one seed alone has no deviation.
 struct OverSeeds {

@@ -75,31 +75,32 @@ void write_checksums(const std::filesystem::path& folder) {
 
 }  // namespace
 
+FileLock::FileLock(const std::filesystem::path& file, const std::string& busy) {
+  file_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (file_ < 0) fail_io(file, "create", errno);
+  if (::flock(file_, LOCK_EX | LOCK_NB) == 0) return;
+  const int reason = errno;
+  ::close(file_);
+  if (reason != EWOULDBLOCK) fail_io(file, "lock", reason);
+  throw RunFolderBusy(busy);
+}
+
+FileLock::~FileLock() { ::close(file_); }
+
 RunFolder::RunFolder(std::filesystem::path path)
     : path_(std::move(path)), checkpoints_(path_ / "checkpoints") {
   std::error_code error;
   std::filesystem::create_directories(checkpoints_, error);
   if (error) fail_io(checkpoints_, "create", error.value());
-  const auto lock = path_ / "lock";
-  lock_ = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (lock_ < 0) fail_io(lock, "create", errno);
-  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
-    const int reason = errno;
-    ::close(lock_);
-    if (reason != EWOULDBLOCK) fail_io(lock, "lock", reason);
-    throw RunFolderBusy(path_.string() +
-                        ": another process is training in this folder; choose another with --set "
-                        "run.folder=DIR");
-  }
+  lock_.emplace(path_ / "lock",
+                path_.string() +
+                    ": another process is training in this folder; choose another with --set "
+                    "run.folder=DIR");
   for (const auto& entry : std::filesystem::directory_iterator(checkpoints_)) {
     if (!entry.path().filename().string().starts_with(kTemporary)) continue;
     std::error_code ignored;
     std::filesystem::remove_all(entry.path(), ignored);
   }
-}
-
-RunFolder::~RunFolder() {
-  if (lock_ >= 0) ::close(lock_);
 }
 
 std::filesystem::path RunFolder::checkpoint(int64_t step) const {

@@ -24,14 +24,24 @@ class RunFolderBusy : public Error {
   explicit RunFolderBusy(const std::string& message) : Error(ErrorCode::kIo, message) {}
 };
 
+// A file that one process holds; it stays when it is let go. Throws kIo, or RunFolderBusy with
+// `busy`.
+class FileLock {
+ public:
+  FileLock(const std::filesystem::path& file, const std::string& busy);
+  ~FileLock();
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+
+ private:
+  int file_ = -1;
+};
+
 class RunFolder {
  public:
   // Makes the folder where it is missing, takes its lock and removes what a killed save left
   // behind. Throws kIo, RunFolderBusy.
   explicit RunFolder(std::filesystem::path path);
-  ~RunFolder();
-  RunFolder(const RunFolder&) = delete;
-  RunFolder& operator=(const RunFolder&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path checkpoint(int64_t step) const;
@@ -58,7 +68,7 @@ class RunFolder {
   void point(const std::string& name, int64_t step) const;
 
   std::filesystem::path path_, checkpoints_;
-  int lock_ = -1;
+  std::optional<FileLock> lock_;
 };
 
 // Compares a checkpoint's files with its checksums.json. Throws kBadCheckpoint naming the file that

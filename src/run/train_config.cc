@@ -245,7 +245,10 @@ TrainConfig read_train_config(const std::filesystem::path& file,
   Fields fields = list_fields(config);
   fields.read(read_text_file(file, size_t{1} << 20), file.string());
   for (const std::string& assignment : assignments) fields.set(assignment);
-  fields.apply_conditions();
+  fields.apply_conditions([&](const std::string& key) {
+    const bool plain = config.model.from.empty() && config.latent.bits == 0;
+    return plain && key.starts_with("latent.") && key != "latent.bits";
+  });
   check_numbers(fields, config);
   check(fields, "data.", config.data);
   if (!fields.was_set("schedule.warmup_steps")) {  // the default suits long runs

@@ -18,8 +18,4 @@ struct TrainingBatch {
 // before it, or padding.
 TrainingBatch make_batch(const std::vector<Row>& rows, torch::Device device);
 
-// The documents of a row, each a sequence of its own; those of a single token are left out, since
-// there is nothing to predict.
-void split_documents(const Row& row, std::vector<std::vector<int32_t>>& sequences);
-
 }  // namespace freeformer

@@ -36,9 +36,9 @@ class StudyCommands : public testing::Test {
  protected:
   StudyCommands() { write_file_atomically(file, kTiny); }
 
-  std::string sweep(const fs::path& to, const std::string& more) const {
-    return "sweep " + file.string() + " --rows 4 --iwae 2 --groups 2 --out " + to.string() + " " +
-           more;
+  std::string sweep(const fs::path& to, const std::string& more, int samples = 2) const {
+    return "sweep " + file.string() + " --rows 4 --iwae " + std::to_string(samples) +
+           " --groups 2 --out " + to.string() + " " + more;
   }
 
   TemporaryFolder folder;
@@ -54,6 +54,7 @@ TEST_F(StudyCommands, MistakesAreOneLineEach) {
   expect_one_line_error(run(sweep(out, "--over latent.bits=4,99")), 2, "expected 0 to 20");
   expect_one_line_error(run(sweep(out, "--seeds 0")), 2, "--seeds");
   expect_one_line_error(run("demo --set run.stepz=3"), 2, "run.steps");
+  expect_one_line_error(run("demo --quick --set data.kind=coin"), 2, "the demo is about letters");
   EXPECT_FALSE(fs::exists(out));
 }
 
@@ -114,19 +115,41 @@ TEST_F(StudyCommands, ASweepThatWasStoppedEndsWithTheSameTables) {
   EXPECT_THAT(done.out, HasSubstr(table));
   EXPECT_EQ(fs::last_write_time(again / "latent.bits=0,seed=1" / "metrics.jsonl"), before);
 
+  // A study that cannot be read, or was made with other samples, is made again.
+  const fs::path study = again / "latent.bits=4,seed=1" / "study.json";
+  write_file_atomically(study, "{\"step\":");
+  ASSERT_EQ(run(sweep(again, over)).status, 0);
+  EXPECT_EQ(read_text_file(again / "table.md"), table);
+  ASSERT_EQ(run(sweep(again, over, 3)).status, 0);
+  EXPECT_THAT(read_text_file(study), HasSubstr("\"iwae_samples\":3"));
+
   // Other settings in the same folder are not the same sweep.
   expect_one_line_error(run(sweep(again, over + " --set optimizer.beta2=0.5")), 1,
                         "other settings (optimizer.beta2");
 }
 
 TEST_F(StudyCommands, TwoProcessesShareASweep) {
-  const std::string command = "(" + std::string(FREEFORMER_PROGRAM) + " " +
-                              sweep(out, "--over latent.bits=2,4 -q") + " >/dev/null & " +
-                              FREEFORMER_PROGRAM + " " + sweep(out, "--over latent.bits=2,4 -q") +
-                              " >/dev/null; s=$?; wait $! && exit $s)";
+  const std::string one = folder.path() / "one", other = folder.path() / "other";
+  const std::string program = std::string(FREEFORMER_PROGRAM) + " ";
+  const std::string arguments = sweep(out, "--over latent.bits=2,4");
+  const std::string command = "(" + program + arguments + " >/dev/null 2>" + one + " & " + program +
+                              arguments + " >/dev/null 2>" + other + "; s=$?; wait $! && exit $s)";
   EXPECT_EQ(std::system(command.c_str()), 0);
   const std::string results = read_text_file(out / "results.jsonl");
   EXPECT_EQ(std::count(results.begin(), results.end(), '\n'), 2);
+  // Each run was trained by one of them alone.
+  const std::string said = read_text_file(one) + read_text_file(other);
+  size_t starts = 0;
+  for (size_t at = 0; (at = said.find("Free Transformer, ", at)) != said.npos; ++at) ++starts;
+  EXPECT_EQ(starts, 2U) << said;
+}
+
+TEST_F(StudyCommands, ARunThatFailsDoesNotStopTheOthers) {
+  const Outcome outcome = run(sweep(out, "--over optimizer.learning_rate=1e28,1e-3 -q"));
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("optimizer.learning_rate=1e28,seed=1: "));
+  EXPECT_THAT(outcome.out, HasSubstr("| optimizer.learning_rate=1e28 | 0 |"));
+  EXPECT_THAT(outcome.out, HasSubstr("| optimizer.learning_rate=1e-3 | 1 |"));
 }
 
 TEST_F(StudyCommands, TheDemoShowsItsFigureAndWritesAReport) {

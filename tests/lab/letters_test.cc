@@ -120,6 +120,15 @@ TEST(StudyLetters, FindsThatZDecidesThePlaceAndNotTheNoise) {
   EXPECT_THAT(figure_sentence(study), testing::HasSubstr("had decided"));
 }
 
+TEST(FigureSentence, AgreementWithoutASharedZIsNotADecisionOfZ) {
+  LettersStudy study;
+  study.has_latent = true;
+  study.same_z.place = study.own_z.place = 1;  // every target comes last
+  EXPECT_THAT(figure_sentence(study), testing::HasSubstr("does not decide"));
+  study.own_z.place = 0.1;
+  EXPECT_THAT(figure_sentence(study), testing::HasSubstr("had decided"));
+}
+
 TEST(StudyLetters, FindsThatZDecidesTheNoiseAndNotThePlace) {
   LettersEngine engine(8, {.noise = true});
   const LettersStudy study = study_letters(engine, ByteTokenizer(kLettersAlphabet), small());

@@ -1,6 +1,9 @@
 #include "lab/run_study.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <set>
 
 #include "data/synthetic.h"
 #include "lab/coin.h"
@@ -38,6 +41,44 @@ TEST(StudyRun, MapsTheKlOfEveryPositionAndBit) {
   EXPECT_NEAR(study->posterior_ce, 0.25, 1e-6);
   EXPECT_NEAR(*study->optimum, letters_entropy(), 1e-12);
   EXPECT_TRUE(study->letters.has_value());
+}
+
+// Two rows: a document, a single token and padding; and two documents.
+class DocumentRows : public DataSource {
+ public:
+  const Tokenizer* tokenizer() const override { return nullptr; }
+  int64_t vocab_size() const override { return 29; }
+  int64_t context() const override { return 5; }
+  Row train_row(uint64_t) const override { return {}; }
+  uint64_t rows_per_epoch() const override { return 0; }
+  uint64_t held_out_count() const override { return 2; }
+  Row held_out_row(uint64_t index) const override {
+    if (index == 0) return {{1, 2, 3, 4, 0, 0}, {0, 0, 0, 1, -1, -1}};
+    return {{5, 6, 7, 8, 9, 10}, {0, 0, 1, 1, 1, 1}};
+  }
+};
+
+class SeenTexts : public LettersEngine {
+ public:
+  using LettersEngine::LettersEngine;
+  std::vector<std::vector<float>> score(std::span<const Score> requests) override {
+    for (const Score& request : requests) {
+      scored.insert({request.tokens.begin(), request.tokens.end()});
+    }
+    return LettersEngine::score(requests);
+  }
+  std::set<std::vector<int32_t>> scored;
+};
+
+TEST(StudyRun, AsksAboutDocumentsAndNotAboutPadding) {
+  SeenTexts engine(4, {});
+  const auto study = study_run(engine, nullptr, DocumentRows(), DataSettings{}, small());
+  ASSERT_TRUE(study.has_value());
+  EXPECT_THAT(engine.scored, testing::ElementsAre(std::vector{1, 2, 3}, std::vector{5, 6},
+                                                  std::vector{7, 8, 9, 10}));
+  ASSERT_EQ(study->kl_map.size(), 3U) << "of the longest";
+  EXPECT_NEAR(study->kl_map[0][0], 1, 1e-9);
+  EXPECT_NEAR(study->kl_map[2][0], 0, 1e-9);
 }
 
 TEST(StudyRun, OfACoinKnowsTheBestPredictorOnTheSameRows) {

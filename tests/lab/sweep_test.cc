@@ -25,6 +25,12 @@ TEST(SweepAxis, KeepsCommasInQuotesAndBrackets) {
   EXPECT_THAT(axis.values, ElementsAre(R"(["a,b.txt", "c"])", "x.txt"));
 }
 
+TEST(SweepAxis, QuotesAreNotPartOfAValue) {
+  EXPECT_THAT(parse_sweep_axis(R"(run.precision="fp32",'bf16')").values,
+              ElementsAre("fp32", "bf16"));
+  EXPECT_THAT(parse_sweep_axis(R"(model.from="a,seed=1",b)").values, ElementsAre("a,seed=1", "b"));
+}
+
 TEST(SweepAxis, RefusesWhatIsNone) {
   for (const char* text :
        {"latent.bits", "=1,2", "latent.bits=", "latent.bits=4,,8", "latent.bits=4,8,4"}) {
@@ -104,6 +110,39 @@ TEST_F(Plan, RefusesKeysThatTheSweepDecides) {
   EXPECT_FREEFORMER_ERROR(ErrorCode::kInvalidArgument, "twice", plan_sweep(request));
 }
 
+TEST_F(Plan, RefusesPointsThatAreOneAndTheSame) {
+  request.axes = {parse_sweep_axis("latent.kappa_bits=1/8,0.125")};
+  EXPECT_FREEFORMER_ERROR(ErrorCode::kInvalidArgument, "are the same settings",
+                          plan_sweep(request));
+  write_file_atomically(request.config, "[data]\nkind = \"text\"\n");
+  request.axes = {parse_sweep_axis("data.paths=d/x.txt,d-x.txt")};
+  EXPECT_FREEFORMER_ERROR(ErrorCode::kInvalidArgument, "are the same folder", plan_sweep(request));
+}
+
+TEST_F(Plan, RefusesWhatNoRunCouldDo) {
+  request.assignments = {"run.folder=x"};
+  EXPECT_FREEFORMER_ERROR(ErrorCode::kInvalidArgument, "--out", plan_sweep(request));
+  request.assignments = {"run.seed=9223372036854775807"};
+  EXPECT_EQ(plan_sweep(request).runs.size(), 1U);
+  request.seeds = 2;
+  EXPECT_FREEFORMER_ERROR(ErrorCode::kInvalidArgument, "run.seed is 9223372036854775807",
+                          plan_sweep(request));
+  write_file_atomically(request.config,
+                        "[data]\nkind = \"text\"\npaths = [\"x.txt\"]\nheld_out = 0\n");
+  request.assignments = {};
+  EXPECT_FREEFORMER_ERROR(ErrorCode::kInvalidArgument, "data.held_out is 0", plan_sweep(request));
+}
+
+TEST_F(Plan, WhatGoesWithALatentDoesNotGoWithAPlainDecoder) {
+  write_file_atomically(request.config, read_text_file(request.config) +
+                                            "[[when]]\nlatent.kappa_bits = 0.5\n"
+                                            "set.run.steps = 77\n");
+  request.baselines = true;
+  const SweepPlan plan = plan_sweep(request);
+  EXPECT_EQ(plan.runs[0].config.run.steps, 77);
+  EXPECT_EQ(plan.runs[1].config.run.steps, 10) << plan.points[1].label;
+}
+
 TEST_F(Plan, TableHasMeansAndDeviationsOverSeeds) {
   request.axes = {parse_sweep_axis("latent.kappa_bits=1/8,1")};
   request.seeds = 2;
@@ -120,9 +159,9 @@ TEST_F(Plan, TableHasMeansAndDeviationsOverSeeds) {
     results.push_back(result);
   }
   const std::string table = sweep_table(plan, results);
-  EXPECT_THAT(table, HasSubstr("| latent.kappa_bits=1/8 | 2 | 0.5000 ± 0.3536 |"));
+  EXPECT_THAT(table, HasSubstr("| latent.kappa_bits=1/8 | 2 | 0 ± 0 | 0.5000 ± 0.3536 |"));
   EXPECT_THAT(table, HasSubstr("| latent.kappa_bits=1 | 0 | – |"));
-  EXPECT_THAT(table, HasSubstr("| plain | 2 | 0.5000 ± 0.3536 | – |"));
+  EXPECT_THAT(table, HasSubstr("| plain | 2 | 0 ± 0 | 0.5000 ± 0.3536 | – |"));
   EXPECT_THAT(table, HasSubstr("0.125 ± 0.000"));
   EXPECT_THAT(table, Not(HasSubstr("well formed"))) << "a column without a value";
 }

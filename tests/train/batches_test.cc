@@ -27,12 +27,5 @@ TEST(Batches, NothingIsPredictedAcrossDocumentsOrFromPadding) {
   EXPECT_EQ(batch.target_count, 4);
 }
 
-TEST(Batches, DocumentsOfARowBecomeSequences) {
-  std::vector<std::vector<int32_t>> sequences;
-  split_documents({{5, 6, 7, 8, 9, 0}, {0, 0, 1, 2, 2, -1}}, sequences);
-  split_documents({{1, 2, 3}, {}}, sequences);
-  EXPECT_EQ(sequences, (std::vector<std::vector<int32_t>>{{5, 6}, {8, 9}, {1, 2, 3}}));
-}
-
 }  // namespace
 }  // namespace freeformer
