@@ -11,6 +11,7 @@
 #include "kernels/cpu.h"
 #include "kernels/gemm.h"
 #include "kernels/parallel.h"
+#include "run/status_line.h"
 
 namespace freeformer::cli {
 
@@ -51,9 +52,7 @@ std::string command_line(const std::string& command, const std::vector<std::stri
 
 bool wants_colour() {
   const char* no_colour = std::getenv("NO_COLOR");
-  const char* terminal = std::getenv("TERM");
-  return ::isatty(STDOUT_FILENO) == 1 && (no_colour == nullptr || *no_colour == '\0') &&
-         (terminal == nullptr || std::string_view(terminal) != "dumb");
+  return understands_escapes(STDOUT_FILENO) && (no_colour == nullptr || *no_colour == '\0');
 }
 
 }  // namespace freeformer::cli

@@ -110,4 +110,14 @@ void split_documents(const Row& row, std::vector<std::vector<int32_t>>& sequence
   }
 }
 
+std::vector<std::vector<int32_t>> held_out_sequences(const DataSource& data, int64_t rows) {
+  const uint64_t all = data.held_out_count();
+  const uint64_t count = rows == 0 ? all : std::min(uint64_t(rows), all);
+  std::vector<std::vector<int32_t>> sequences;
+  for (uint64_t i = 0; i < count; ++i) {
+    split_documents(data.held_out_row(i * all / count), sequences);
+  }
+  return sequences;
+}
+
 }  // namespace freeformer

@@ -53,6 +53,10 @@ class DataSource {
   virtual Row held_out_row(uint64_t index) const = 0;  // index < held_out_count()
 };
 
+// The documents of `rows` held-out rows, 0: of all. The rows are spread over all of them: the first
+// of a text are not like its last.
+std::vector<std::vector<int32_t>> held_out_sequences(const DataSource& data, int64_t rows);
+
 // Of what a run reads: changes with the data's amount and, but for a sample's luck, its content.
 std::string fingerprint(const DataSource& data);
 

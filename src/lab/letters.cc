@@ -285,9 +285,8 @@ LettersStudy letters_study_from_json(const Json& json) {
     study.noise_information_bits = json.at("noise_information_bits");
   }
   for (const Json& group : json.at("figure")) {
-    const auto letter = group.at("letter").get<std::string>();
-    if (letter.size() != 1) reject_file("study.json", "letter is \"{}\", expected one", letter);
-    study.figure.push_back({letter[0], group.at("texts").get<std::vector<std::string>>()});
+    study.figure.push_back({group.at("letter").get<std::string>().at(0),
+                            group.at("texts").get<std::vector<std::string>>()});
   }
   return study;
 }

@@ -15,16 +15,6 @@ namespace {
 // How the whole work is shared between its parts, for the progress.
 constexpr double kLikelihoodShare = 0.4;
 
-std::vector<std::vector<int32_t>> held_out_rows(const DataSource& data, int64_t rows) {
-  const auto all = int64_t(data.held_out_count());
-  const int64_t count = rows == 0 ? all : std::min(rows, all);
-  std::vector<std::vector<int32_t>> sequences;
-  for (int64_t i = 0; i < count; ++i) {
-    split_documents(data.held_out_row(uint64_t(i * all / count)), sequences);
-  }
-  return sequences;
-}
-
 // Mean KL of every bit at every position, bits, over the sequences that reach it.
 std::vector<std::vector<double>> kl_map(Engine& engine,
                                         std::span<const std::vector<int32_t>> sequences) {
@@ -63,7 +53,7 @@ std::optional<RunStudy> study_run(Engine& engine, const Tokenizer* tokenizer,
   study.groups = settings.letters.groups;
   study.has_latent = engine.config().latent.present();
   study.kappa_bits = engine.config().latent.kappa_bits;
-  const std::vector<std::vector<int32_t>> sequences = held_out_rows(data, settings.rows);
+  const std::vector<std::vector<int32_t>> sequences = held_out_sequences(data, settings.rows);
   LikelihoodSettings likelihood_settings;
   likelihood_settings.seed = settings.seed;
   likelihood_settings.iwae_samples = study.has_latent ? settings.iwae_samples : 0;
@@ -151,7 +141,7 @@ RunStudy read_run_study(const std::filesystem::path& file) {
   const Json json = parse_json(read_text_file(file), file.string(), ErrorCode::kBadCheckpoint);
   try {
     return run_study_from_json(json);
-  } catch (const Json::exception&) {
+  } catch (const std::exception&) {  // a missing key, a wrong type, an empty text
     reject_file(file.string(), "not the study of a run; expected what a sweep has written");
   }
 }

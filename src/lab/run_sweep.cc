@@ -33,22 +33,17 @@ void check_settings(const SweepRun& run) {
   }
 }
 
-// What a run has come to, if its model was asked what is asked now. A study that cannot be read is
-// none: the model is asked again.
-std::optional<SweepResult> done(const SweepRun& run, const StudySettings& settings) {
+// Was the finished model asked what is asked now? A study that cannot be read is none.
+bool is_done(const SweepRun& run, const StudySettings& settings) {
   const auto file = run.config.folder / kStudyFile;
-  if (!is_there(file)) return std::nullopt;
-  RunStudy study;
+  if (!is_there(file)) return false;
   try {
-    study = read_run_study(file);
+    const RunStudy study = read_run_study(file);
+    return study.step == run.config.run.steps && study.rows == settings.rows &&
+           study.iwae_samples == settings.iwae_samples && study.groups == settings.letters.groups;
   } catch (const Error&) {
-    return std::nullopt;
+    return false;
   }
-  const bool same = study.step == run.config.run.steps && study.rows == settings.rows &&
-                    study.iwae_samples == settings.iwae_samples &&
-                    study.groups == settings.letters.groups;
-  if (!same) return std::nullopt;
-  return read_sweep_result(run);
 }
 
 // Trains and asks one run. The signal's name if one came, else empty.
@@ -108,7 +103,7 @@ SweepOutcome run_sweep(TorchPlugin& plugin, const SweepPlan& plan, const StudySe
   const auto collect = [&] {
     outcome.results.clear();
     for (const SweepRun& run : plan.runs) {
-      if (auto result = done(run, settings)) outcome.results.push_back(std::move(*result));
+      if (is_done(run, settings)) outcome.results.push_back(read_sweep_result(run));
     }
     write_results(plan, outcome.results, folder, page);
   };
@@ -120,7 +115,7 @@ SweepOutcome run_sweep(TorchPlugin& plugin, const SweepPlan& plan, const StudySe
     bool worked = false;
     for (size_t i = 0; i < plan.runs.size() && outcome.stopped_by.empty(); ++i) {
       const SweepRun& run = plan.runs[i];
-      if (failed.contains(i) || done(run, settings)) continue;
+      if (failed.contains(i) || is_done(run, settings)) continue;
       if (!quiet && plan.runs.size() > 1 && !busy.contains(i)) {
         StatusLine().say(fmt::format("[{} of {}] {}, seed {}", i + 1, plan.runs.size(),
                                      plan.points[run.point].label, run.seed));

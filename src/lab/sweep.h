@@ -2,7 +2,8 @@
 // A sweep is a folder of runs; what is done is there, so that a sweep that was stopped goes on by
 // the same command.
 //
-//   DIR/NAME/            a run (run/run_folder.h) with its study.json
+//   DIR/NAME/            a run (run/run_folder.h) with its study.json; sweep.lock is held by the
+//                        process that trains and asks
 //   DIR/results.jsonl    one object a run
 //   DIR/table.md         the table of points: means over seeds
 //   DIR/report.html

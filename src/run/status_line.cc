@@ -32,9 +32,13 @@ std::string cut(const std::string& text, size_t width) {
 
 }  // namespace
 
-StatusLine::StatusLine(bool quiet) : quiet_(quiet) {
+bool understands_escapes(int file) {
   const char* term = std::getenv("TERM");
-  terminal_ = isatty(STDERR_FILENO) == 1 && term != nullptr && std::string_view(term) != "dumb";
+  return isatty(file) == 1 && term != nullptr && std::string_view(term) != "dumb";
+}
+
+StatusLine::StatusLine(bool quiet) : quiet_(quiet) {
+  terminal_ = understands_escapes(STDERR_FILENO);
 }
 
 StatusLine::~StatusLine() {

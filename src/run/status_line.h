@@ -7,6 +7,9 @@
 
 namespace freeformer {
 
+// A terminal, and one that knows colours and moves of the cursor.
+bool understands_escapes(int file);
+
 class StatusLine {
  public:
   explicit StatusLine(bool quiet = false);

@@ -412,15 +412,7 @@ void Trainer::write_events(const OrderedJson& line) {
 }
 
 std::optional<Likelihood> Trainer::evaluate() {
-  std::vector<std::vector<int32_t>> sequences;
-  const uint64_t all = data_->held_out_count();
-  const uint64_t rows = config_.evaluation.rows == 0
-                            ? all
-                            : std::min<uint64_t>(all, uint64_t(config_.evaluation.rows));
-  // Spread over all of it: the first rows of a text are not like its last.
-  for (uint64_t i = 0; i < rows; ++i) {
-    split_documents(data_->held_out_row(i * all / rows), sequences);
-  }
+  const auto sequences = held_out_sequences(*data_, config_.evaluation.rows);
   LikelihoodSettings settings;
   settings.seed = uint64_t(config_.run.seed);
   settings.first_sequence = kHeldOutSequences;
