@@ -1,5 +1,7 @@
 // demo and sweep through the command line, on tiny models.
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -126,6 +128,27 @@ TEST_F(StudyCommands, ASweepThatWasStoppedEndsWithTheSameTables) {
   // Other settings in the same folder are not the same sweep.
   expect_one_line_error(run(sweep(again, over + " --set optimizer.beta2=0.5")), 1,
                         "other settings (optimizer.beta2");
+}
+
+// Another process that asks a run's model, which is after its training, holds sweep.lock alone.
+TEST_F(StudyCommands, ARunThatAnotherProcessAsksComesLast) {
+  const fs::path first = out / "latent.bits=2,seed=1", second = out / "latent.bits=4,seed=1";
+  fs::create_directories(first);
+  const int lock = ::open((first / "sweep.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  ASSERT_EQ(::flock(lock, LOCK_EX), 0);
+  std::thread other([&] {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (!fs::exists(second / "study.json") && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    EXPECT_FALSE(fs::exists(first / "checkpoints"));
+    ::close(lock);
+  });
+  const Outcome outcome = run(sweep(out, "--over latent.bits=2,4"));
+  other.join();
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("another process is at it"));
+  EXPECT_TRUE(fs::exists(first / "study.json"));
 }
 
 TEST_F(StudyCommands, TwoProcessesShareASweep) {
