@@ -14,8 +14,8 @@ const std::vector<std::string> kQuick = {"run.steps=60",
                                          "model.hidden_size=32",
                                          "model.intermediate_size=64",
                                          "batch.tokens_per_step=1040",
-                                         "latent.kappa_hold_steps=20",
-                                         "latent.beta_hold_steps=20",
+                                         "latent.kappa_path=20:0 40",
+                                         "latent.beta_path=20:0.2 40",
                                          "evaluation.every=30"};
 
 }  // namespace

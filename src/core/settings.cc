@@ -192,16 +192,6 @@ std::optional<double> parse_number(std::string_view text) {
   return value;
 }
 
-// "0.125", "1e-3", "1/8".
-std::optional<double> parse_fraction(std::string_view text) {
-  const size_t slash = text.find('/');
-  if (slash == text.npos) return parse_number(text);
-  const auto above = parse_number(text.substr(0, slash));
-  const auto below = parse_number(text.substr(slash + 1));
-  if (!above || !below || !std::isfinite(*above / *below)) return {};
-  return *above / *below;
-}
-
 std::optional<double> to_double(const toml::node& node) {
   if (node.is_integer()) return double(node.as_integer()->get());
   if (node.is_string()) return parse_fraction(node.as_string()->get());
@@ -439,6 +429,15 @@ std::string explain_section(const std::vector<const Field*>& fields) {
 }
 
 }  // namespace
+
+std::optional<double> parse_fraction(std::string_view text) {
+  const size_t slash = text.find('/');
+  if (slash == text.npos) return parse_number(text);
+  const auto above = parse_number(text.substr(0, slash));
+  const auto below = parse_number(text.substr(slash + 1));
+  if (!above || !below || !std::isfinite(*above / *below)) return {};
+  return *above / *below;
+}
 
 void Fields::section(const std::string& name, const std::function<void(Fields&)>& list) {
   const std::string before = prefix_;

@@ -19,11 +19,16 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
 namespace freeformer {
+
+// "0.125", "1e-3", "1/8"; nothing if it is none of them or not finite.
+std::optional<double> parse_fraction(std::string_view text);
 
 class Fields {
  public:

@@ -1,8 +1,10 @@
 #include "run/schedule.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <numbers>
+#include <sstream>
 
 #include "core/error.h"
 
@@ -64,11 +66,38 @@ double schedule_factor(const ScheduleSettings& settings, int64_t step, int64_t s
   return std::lerp(1, settings.final_factor, progress);
 }
 
-double warmed_up(double start, double value, int64_t hold_steps, int64_t warmup_steps,
-                 int64_t step) {
-  if (step < hold_steps) return start;
-  if (step - hold_steps >= warmup_steps) return value;
-  return std::lerp(start, value, double(step - hold_steps) / double(warmup_steps));
+std::optional<Path> Path::parse(std::string_view text) {
+  Path path;
+  std::istringstream words{std::string(text)};
+  bool ended = true;  // nothing is a path, too
+  for (std::string word; words >> word;) {
+    if (!path.points_.empty() && ended) return std::nullopt;  // something behind the last step
+    const size_t colon = word.find(':');
+    int64_t step = 0;
+    const char* step_end = word.data() + std::min(colon, word.size());
+    const auto [parsed, error] = std::from_chars(word.data(), step_end, step);
+    if (error != std::errc() || parsed != step_end || step < path.end_) return std::nullopt;
+    path.end_ = step;
+    ended = colon == word.npos;
+    if (ended) {
+      if (path.points_.empty()) return std::nullopt;
+      continue;
+    }
+    const auto value = parse_fraction(std::string_view(word).substr(colon + 1));
+    if (!value || *value < 0) return std::nullopt;
+    path.points_.push_back({step, *value});
+  }
+  return ended ? std::optional(path) : std::nullopt;
+}
+
+double Path::at(int64_t step, double value) const {
+  if (step >= end_) return value;
+  size_t next = 0;
+  while (next < points_.size() && points_[next].step <= step) ++next;
+  if (next == 0) return points_[0].value;
+  const Point from = points_[next - 1];
+  const Point to = next < points_.size() ? points_[next] : Point{end_, value};
+  return std::lerp(from.value, to.value, double(step - from.step) / double(to.step - from.step));
 }
 
 }  // namespace freeformer

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "core/settings.h"
 
@@ -30,8 +33,23 @@ void check(Fields& fields, const std::string& prefix, const ScheduleSettings& se
 // `step` counts from 0 to steps-1.
 double schedule_factor(const ScheduleSettings& settings, int64_t step, int64_t steps);
 
-// `start` for hold_steps, then along a line to `value` in warmup_steps, then `value`.
-double warmed_up(double start, double value, int64_t hold_steps, int64_t warmup_steps,
-                 int64_t step);
+// How a value gets to where it belongs: "1000:0 1300" is 0 until step 1000, then along a line, and
+// from step 1300 on the value itself. Any number of points STEP:VALUE may come before the last
+// step; two of one step are a jump. Nothing: the value itself from the start.
+class Path {
+ public:
+  // Nothing if the text is no path: steps that fall, a value below 0, no step at the end.
+  static std::optional<Path> parse(std::string_view text);
+
+  double at(int64_t step, double value) const;
+
+ private:
+  struct Point {
+    int64_t step = 0;
+    double value = 0;
+  };
+  std::vector<Point> points_;
+  int64_t end_ = 0;
+};
 
 }  // namespace freeformer

@@ -45,13 +45,11 @@ void list(Fields& fields, ModelSettings& s) {
 void list(Fields& fields, LatentSettings& s) {
   fields.add("bits", &s.bits, "Z, latent bits per token; 0: a plain decoder");
   fields.add("kappa_bits", &s.kappa_bits, "κ, free bits per token");
-  fields.add("kappa_start_bits", &s.kappa_start_bits, "κ at the beginning, with the two below");
-  fields.add("kappa_hold_steps", &s.kappa_hold_steps, "steps at kappa_start_bits");
-  fields.add("kappa_warmup_steps", &s.kappa_warmup_steps, "steps from there to kappa_bits");
+  fields.add("kappa_path", &s.kappa_path,
+             "κ's way there, in STEP:VALUE and a last STEP: \"1000:0 1300\" is 0 until step 1000, "
+             "then along a line, kappa_bits from step 1300 on");
   fields.add("beta", &s.beta, "β, weight of the KL above κ; the paper has 1");
-  fields.add("beta_start", &s.beta_start, "β at the beginning, with the two below");
-  fields.add("beta_hold_steps", &s.beta_hold_steps, "steps at beta_start");
-  fields.add("beta_warmup_steps", &s.beta_warmup_steps, "steps from there to beta");
+  fields.add("beta_path", &s.beta_path, "β's way there, in the same words");
   fields.choice("init", s.init, {"random", "bits"},
                 "the table of codes: random rows (the paper), or sums of one vector per bit");
   fields.choice("gradient", s.gradient, {"exact", "sampled"},
@@ -105,7 +103,7 @@ std::filesystem::path config_json_of(const ModelSettings& settings) {
   return std::filesystem::is_directory(from, ignored) ? from / "config.json" : from;
 }
 
-void require(const Fields& fields, const char* key, bool holds, const char* expected) {
+void require(const Fields& fields, const char* key, bool holds, const std::string& expected) {
   if (!holds) fields.reject(key, expected);
 }
 
@@ -117,15 +115,12 @@ void check_numbers(const Fields& f, const TrainConfig& c) {
           "1 to 1048576");
   require(f, "latent.bits", c.latent.bits >= 0 && c.latent.bits <= kMaxLatentBits, "0 to 20");
   require(f, "latent.kappa_bits", c.latent.kappa_bits >= 0, "0 or more");
-  require(f, "latent.kappa_start_bits", c.latent.kappa_start_bits >= 0, "0 or more");
-  require(f, "latent.kappa_hold_steps", c.latent.kappa_hold_steps >= 0, "0 or more");
-  require(f, "latent.kappa_warmup_steps", c.latent.kappa_warmup_steps >= 0, "0 or more");
+  const std::string path = "points STEP:VALUE, then a STEP, like \"1000:0 1300\"";
+  require(f, "latent.kappa_path", Path::parse(c.latent.kappa_path).has_value(), path);
   require(f, "latent.gradient_group",
           c.latent.gradient_group >= 1 && c.latent.gradient_group <= 65536, "1 to 65536");
   require(f, "latent.beta", c.latent.beta >= 0, "0 or more");
-  require(f, "latent.beta_start", c.latent.beta_start >= 0, "0 or more");
-  require(f, "latent.beta_hold_steps", c.latent.beta_hold_steps >= 0, "0 or more");
-  require(f, "latent.beta_warmup_steps", c.latent.beta_warmup_steps >= 0, "0 or more");
+  require(f, "latent.beta_path", Path::parse(c.latent.beta_path).has_value(), path);
   require(f, "batch.tokens_per_step",
           c.batch.tokens_per_step >= 1 && c.batch.tokens_per_step <= 1'000'000'000, "1 to 10^9");
   require(f, "batch.micro_rows", c.batch.micro_rows >= 0, "0 or more");
@@ -176,14 +171,6 @@ void check_effects(Fields& fields, const TrainConfig& config) {
          {"optimizer.encoder_factor", "optimizer.table_factor", "evaluation.iwae_samples"}) {
       fields.no_effect(key, why_not);
     }
-  }
-  if (config.latent.kappa_hold_steps == 0 && config.latent.kappa_warmup_steps == 0) {
-    fields.no_effect("latent.kappa_start_bits",
-                     "latent.kappa_hold_steps and latent.kappa_warmup_steps are 0");
-  }
-  if (config.latent.beta_hold_steps == 0 && config.latent.beta_warmup_steps == 0) {
-    fields.no_effect("latent.beta_start",
-                     "latent.beta_hold_steps and latent.beta_warmup_steps are 0");
   }
   if (config.latent.gradient == "exact") {
     fields.no_effect("latent.gradient_group", "latent.gradient is \"exact\"");

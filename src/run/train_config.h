@@ -44,13 +44,9 @@ struct ModelSettings {
 struct LatentSettings {
   int64_t bits = 0;
   double kappa_bits = 0.5;
-  double kappa_start_bits = 0.0;
-  int64_t kappa_hold_steps = 0;
-  int64_t kappa_warmup_steps = 0;
+  std::string kappa_path;
   double beta = 1.0;
-  double beta_start = 0.0;
-  int64_t beta_hold_steps = 0;
-  int64_t beta_warmup_steps = 0;
+  std::string beta_path;
   std::string init = "random";
   std::string gradient = "exact";
   int64_t gradient_group = 4;

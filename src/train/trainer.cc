@@ -116,6 +116,8 @@ class Trainer {
   }
 
   const TrainConfig config_;
+  const Path kappa_path_ = Path::parse(config_.latent.kappa_path).value();
+  const Path beta_path_ = Path::parse(config_.latent.beta_path).value();
   StatusLine status_;
   StopSignal signals_;
   torch::Device device_;
@@ -255,10 +257,8 @@ void Trainer::describe() {
 }
 
 KlPrice Trainer::price(int64_t step) const {
-  const LatentSettings& l = config_.latent;
-  return {
-      warmed_up(l.kappa_start_bits, l.kappa_bits, l.kappa_hold_steps, l.kappa_warmup_steps, step),
-      warmed_up(l.beta_start, l.beta, l.beta_hold_steps, l.beta_warmup_steps, step)};
+  return {kappa_path_.at(step, config_.latent.kappa_bits),
+          beta_path_.at(step, config_.latent.beta)};
 }
 
 StepFigures Trainer::train_step() {

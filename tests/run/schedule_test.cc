@@ -131,23 +131,45 @@ TEST(Schedule, AStepOutsideOfTheRunIsABug) {
                           schedule_factor(schedule("cosin", 0), 1, 10));
 }
 
-TEST(WarmedUp, GoesAlongALineAndStays) {
+// --- Paths
+
+Factors walk(const char* path, double value, int64_t steps) {
   Factors found;
-  for (int64_t step = 0; step < 6; ++step) found.push_back(warmed_up(1, 3, 0, 4, step));
-  EXPECT_EQ(found, (Factors{1, 1.5, 2, 2.5, 3, 3}));
-  EXPECT_EQ(warmed_up(3, -1, 0, 2, 1), 1) << "downwards";
+  for (int64_t step = 0; step < steps; ++step) {
+    found.push_back(Path::parse(path).value().at(step, value));
+  }
+  return found;
 }
 
-TEST(WarmedUp, WithoutWarmUpHasItsValueFromTheStart) { EXPECT_EQ(warmed_up(1, 3, 0, 0, 0), 3); }
+TEST(PathTest, GoesAlongALineToTheValueAndStays) {
+  EXPECT_EQ(walk("0:1 4", 3, 6), (Factors{1, 1.5, 2, 2.5, 3, 3}));
+  EXPECT_EQ(walk("0:3 2", -1, 3), (Factors{3, 1, -1})) << "downwards";
+}
 
-TEST(WarmedUp, HoldsItsStartFirst) {
-  Factors found, jump;
-  for (int64_t step = 0; step < 6; ++step) {
-    found.push_back(warmed_up(1, 3, 2, 2, step));
-    jump.push_back(warmed_up(1, 3, 2, 0, step));
+TEST(PathTest, NothingIsTheValueFromTheStart) {
+  EXPECT_EQ(walk("", 3, 2), (Factors{3, 3}));
+  EXPECT_EQ(walk("  ", 3, 2), (Factors{3, 3}));
+}
+
+TEST(PathTest, HoldsItsFirstValueUntilItsFirstStep) {
+  EXPECT_EQ(walk("2:1 4", 3, 6), (Factors{1, 1, 1, 2, 3, 3}));
+}
+
+TEST(PathTest, MeetsEveryPointOnTheWay) {
+  EXPECT_EQ(walk("1:8 3:0 4:0 6:1/2 8", 1.5, 10), (Factors{8, 8, 4, 0, 0, .25, .5, 1, 1.5, 1.5}));
+}
+
+TEST(PathTest, JumpsWhereTwoPointsShareAStep) {
+  EXPECT_EQ(walk("2:1 2", 3, 4), (Factors{1, 1, 3, 3}));
+  EXPECT_EQ(walk("1:5 1:2 3:2 3", 7, 5), (Factors{5, 2, 2, 7, 7}));
+}
+
+TEST(PathTest, RefusesWhatIsNoPath) {
+  for (const char* text : {"5", "5:1", "5:1 4", "5:1 4:2 9", "5: 6", ":1 6", "5:-1 6", "5:x 6",
+                           "5:1x 6", "5:inf 6", "x 6", "-1:0 6", "5:1 6 7", "5:1 6 7:2",
+                           "5:1 6:", "5.5:1 6", "5:1,6", "99999999999999999999:1 6", "5:1:2 6"}) {
+    EXPECT_FALSE(Path::parse(text).has_value()) << text;
   }
-  EXPECT_EQ(found, (Factors{1, 1, 1, 2, 3, 3}));
-  EXPECT_EQ(jump, (Factors{1, 1, 3, 3, 3, 3}));
 }
 
 // --- Settings

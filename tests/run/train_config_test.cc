@@ -148,13 +148,9 @@ TEST_F(TrainConfigTest, RefusesNumbersOutOfRangeByTheirKey) {
                                  "latent.bits=-1",
                                  "latent.bits=21",
                                  "latent.kappa_bits=-0.1",
-                                 "latent.kappa_start_bits=-1",
-                                 "latent.kappa_hold_steps=-1",
-                                 "latent.kappa_warmup_steps=-1",
+                                 "latent.kappa_path=5",
                                  "latent.beta=-1",
-                                 "latent.beta_start=-1",
-                                 "latent.beta_hold_steps=-1",
-                                 "latent.beta_warmup_steps=-1",
+                                 "latent.beta_path=5:-1 6",
                                  "batch.tokens_per_step=0",
                                  "batch.tokens_per_step=9223372036854775807",
                                  "batch.micro_rows=-1",
@@ -231,10 +227,9 @@ TEST_F(TrainConfigTest, RefusesAShapeBesideModelFrom) {
   expect_no_effect(kPlain, {from}, "latent.bits", "6", "model.from gives the shape");
   for (const Fields::Field& field : keys_of("latent")) {
     if (field.key == "latent.bits") continue;
-    // With warm-ups and a sampled gradient, so that what belongs to them has an effect.
+    // With a sampled gradient, so that what belongs to it has an effect.
     EXPECT_NO_THROW(
-        read(kPlain, {from, "latent.gradient=sampled", field.key + "=" + some_value(field),
-                      "latent.kappa_warmup_steps=5", "latent.beta_warmup_steps=5"}))
+        read(kPlain, {from, "latent.gradient=sampled", field.key + "=" + some_value(field)}))
         << field.key;
   }
 }
@@ -259,15 +254,12 @@ TEST_F(TrainConfigTest, RefusesTheLatentsSettingsBesideAPlainModelFrom) {
   }
 }
 
-TEST_F(TrainConfigTest, RefusesAStartWithoutAWarmUp) {
-  expect_no_effect(kFree, {}, "latent.kappa_start_bits", "0.1",
-                   "latent.kappa_hold_steps and latent.kappa_warmup_steps are 0");
-  expect_no_effect(kFree, {}, "latent.beta_start", "0.1",
-                   "latent.beta_hold_steps and latent.beta_warmup_steps are 0");
-  EXPECT_NO_THROW(read(kFree, {"latent.kappa_start_bits=0.1", "latent.kappa_warmup_steps=1",
-                               "latent.beta_start=0.1", "latent.beta_warmup_steps=1"}));
-  EXPECT_NO_THROW(read(kFree, {"latent.kappa_start_bits=0.1", "latent.kappa_hold_steps=1",
-                               "latent.beta_start=0.1", "latent.beta_hold_steps=1"}));
+TEST_F(TrainConfigTest, SaysWhatAPathLooksLike) {
+  EXPECT_FREEFORMER_ERROR(
+      ErrorCode::kInvalidArgument,
+      "--set latent.beta_path=300: latent.beta_path is \"300\", expected points "
+      "STEP:VALUE, then a STEP, like \"1000:0 1300\"",
+      read(kFree, {"latent.beta_path=300"}));
 }
 
 TEST_F(TrainConfigTest, RefusesAGroupBesideTheExactGradient) {
@@ -341,9 +333,8 @@ TEST_F(TrainConfigTest, ResolvedSettingsReadBackAsThemselves) {
            {"data.kind=coin", "data.context=17", "model.vocab_size=300", "evaluation.every=0"},
            {"data.paths=a \"b\".txt,c\\d", "data.separator=\n\t\x01é", "run.folder=x y"},
            {"data.kind=tokens", "data.paths=a.bin", "latent.bits=20", "latent.kappa_bits=1/3",
-            "latent.kappa_start_bits=1e-7", "latent.kappa_warmup_steps=3",
-            "latent.beta_warmup_steps=4", "schedule.kind=wsd", "run.recompute=true",
-            "optimizer.learning_rate=3e-4", "evaluation.iwae_samples=8"},
+            "latent.kappa_path=2:1e-7 3", "latent.beta_path=4:1/8 4:0 9", "schedule.kind=wsd",
+            "run.recompute=true", "optimizer.learning_rate=3e-4", "evaluation.iwae_samples=8"},
            {"data.kind=letters", "schedule.kind=constant", from, "latent.kappa_bits=2"},
            {"data.kind=letters", checkpoint}}) {
     const std::string resolved = read("", assignments).resolved;
@@ -363,7 +354,7 @@ TEST_F(TrainConfigTest, ResolvedSettingsHoldWhatHasAnEffectAndNoMore) {
   const std::string free = read(kFree).resolved;
   EXPECT_THAT(free, HasSubstr("kappa_bits = 0.5\n"));
   EXPECT_THAT(free, HasSubstr("table_factor = 1.0\n"));
-  EXPECT_THAT(free, Not(HasSubstr("kappa_start_bits")));
+  EXPECT_THAT(free, HasSubstr("kappa_path = \"\"\n"));
 }
 
 TEST(ExplainTrainConfig, NamesEveryKeyUnderItsSection) {
