@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdint>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -170,6 +172,27 @@ TEST(PathTest, RefusesWhatIsNoPath) {
                            "5:1 6:", "5.5:1 6", "5:1,6", "99999999999999999999:1 6", "5:1:2 6"}) {
     EXPECT_FALSE(Path::parse(text).has_value()) << text;
   }
+}
+
+// The text comes from a file or a command line: whatever it says, no crash and no wild value.
+TEST(PathTest, StaysWithinItsValuesWhateverTheText) {
+  std::mt19937_64 random(1);
+  const std::string alphabet = "0123456789::  /.e-";
+  int paths = 0;
+  for (int trial = 0; trial < 200'000; ++trial) {
+    std::string text;
+    for (uint64_t size = random() % 12; size > 0; --size) {
+      text += alphabet[random() % alphabet.size()];
+    }
+    const auto path = Path::parse(text);
+    if (!path) continue;
+    ++paths;
+    for (const int64_t step : {int64_t(0), int64_t(7), int64_t(500), INT64_MAX}) {
+      const double value = path->at(step, 1);
+      ASSERT_TRUE(std::isfinite(value) && value >= 0) << text << " at " << step << ": " << value;
+    }
+  }
+  EXPECT_GT(paths, 100);
 }
 
 // --- Settings
