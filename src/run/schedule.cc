@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <iterator>
 #include <numbers>
 #include <sstream>
 
@@ -66,31 +67,29 @@ double schedule_factor(const ScheduleSettings& settings, int64_t step, int64_t s
   return std::lerp(1, settings.final_factor, progress);
 }
 
-std::optional<Path> Path::parse(std::string_view text) {
-  Path path;
-  std::istringstream words{std::string(text)};
-  bool ended = true;  // nothing is a path, too
-  for (std::string word; words >> word;) {
-    if (!path.points_.empty() && ended) return std::nullopt;  // something behind the last step
+std::optional<ValuePath> ValuePath::parse(std::string_view text) {
+  std::istringstream stream{std::string(text)};
+  const std::vector<std::string> words(std::istream_iterator<std::string>(stream), {});
+  if (words.size() == 1) return std::nullopt;  // a step without a point before it
+  ValuePath path;
+  for (const std::string& word : words) {
     const size_t colon = word.find(':');
+    const bool last = &word == &words.back();
+    if (last != (colon == word.npos)) return std::nullopt;
     int64_t step = 0;
     const char* step_end = word.data() + std::min(colon, word.size());
     const auto [parsed, error] = std::from_chars(word.data(), step_end, step);
     if (error != std::errc() || parsed != step_end || step < path.end_) return std::nullopt;
     path.end_ = step;
-    ended = colon == word.npos;
-    if (ended) {
-      if (path.points_.empty()) return std::nullopt;
-      continue;
-    }
+    if (last) break;
     const auto value = parse_fraction(std::string_view(word).substr(colon + 1));
     if (!value || *value < 0) return std::nullopt;
     path.points_.push_back({step, *value});
   }
-  return ended ? std::optional(path) : std::nullopt;
+  return path;
 }
 
-double Path::at(int64_t step, double value) const {
+double ValuePath::at(int64_t step, double value) const {
   if (step >= end_) return value;
   size_t next = 0;
   while (next < points_.size() && points_[next].step <= step) ++next;

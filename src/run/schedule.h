@@ -36,10 +36,10 @@ double schedule_factor(const ScheduleSettings& settings, int64_t step, int64_t s
 // How a value gets to where it belongs: "1000:0 1300" is 0 until step 1000, then along a line, and
 // from step 1300 on the value itself. Any number of points STEP:VALUE may come before the last
 // step; two of one step are a jump. Nothing: the value itself from the start.
-class Path {
+class ValuePath {
  public:
   // Nothing if the text is no path: steps that fall, a value below 0, no step at the end.
-  static std::optional<Path> parse(std::string_view text);
+  static std::optional<ValuePath> parse(std::string_view text);
 
   double at(int64_t step, double value) const;
 

@@ -103,7 +103,7 @@ std::filesystem::path config_json_of(const ModelSettings& settings) {
   return std::filesystem::is_directory(from, ignored) ? from / "config.json" : from;
 }
 
-void require(const Fields& fields, const char* key, bool holds, const std::string& expected) {
+void require(const Fields& fields, const char* key, bool holds, const char* expected) {
   if (!holds) fields.reject(key, expected);
 }
 
@@ -115,12 +115,12 @@ void check_numbers(const Fields& f, const TrainConfig& c) {
           "1 to 1048576");
   require(f, "latent.bits", c.latent.bits >= 0 && c.latent.bits <= kMaxLatentBits, "0 to 20");
   require(f, "latent.kappa_bits", c.latent.kappa_bits >= 0, "0 or more");
-  const std::string path = "points STEP:VALUE, then a STEP, like \"1000:0 1300\"";
-  require(f, "latent.kappa_path", Path::parse(c.latent.kappa_path).has_value(), path);
+  const char* path = "points STEP:VALUE, then a STEP, like \"1000:0 1300\"";
+  require(f, "latent.kappa_path", ValuePath::parse(c.latent.kappa_path).has_value(), path);
   require(f, "latent.gradient_group",
           c.latent.gradient_group >= 1 && c.latent.gradient_group <= 65536, "1 to 65536");
   require(f, "latent.beta", c.latent.beta >= 0, "0 or more");
-  require(f, "latent.beta_path", Path::parse(c.latent.beta_path).has_value(), path);
+  require(f, "latent.beta_path", ValuePath::parse(c.latent.beta_path).has_value(), path);
   require(f, "batch.tokens_per_step",
           c.batch.tokens_per_step >= 1 && c.batch.tokens_per_step <= 1'000'000'000, "1 to 10^9");
   require(f, "batch.micro_rows", c.batch.micro_rows >= 0, "0 or more");

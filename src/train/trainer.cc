@@ -68,7 +68,7 @@ class IdleLatentWatch {
     log(LogLevel::kWarn, "train",
         "the latent is hardly used: KL {:.4f} bits per token, under a tenth of κ = {:g}, for the "
         "last {} logged steps. It may need longer; latent.init=bits, optimizer.table_factor or a "
-        "warm-up of latent.beta help it to wake",
+        "small beginning of latent.beta_path help it to wake",
         kl_bits, kappa_bits, kIdleLatentLogs);
   }
 
@@ -116,8 +116,8 @@ class Trainer {
   }
 
   const TrainConfig config_;
-  const Path kappa_path_ = Path::parse(config_.latent.kappa_path).value();
-  const Path beta_path_ = Path::parse(config_.latent.beta_path).value();
+  const ValuePath kappa_path_ = ValuePath::parse(config_.latent.kappa_path).value();
+  const ValuePath beta_path_ = ValuePath::parse(config_.latent.beta_path).value();
   StatusLine status_;
   StopSignal signals_;
   torch::Device device_;

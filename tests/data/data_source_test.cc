@@ -123,6 +123,19 @@ TEST(OpenData, OpensEveryKind) {
   EXPECT_EQ(open_data(settings, 3)->train_row(0).tokens, bytes);
 }
 
+TEST(HeldOutSequences, AreOfRowsSpreadOverAll) {
+  DataSettings settings;
+  settings.kind = "letters";
+  const auto data = open_data(settings, 3);
+  const uint64_t all = data->held_out_count();
+  ASSERT_GT(all, 8U);
+  std::vector<std::vector<int32_t>> expected;
+  for (uint64_t i = 0; i < 4; ++i) expected.push_back(data->held_out_row(i * all / 4).tokens);
+  EXPECT_EQ(held_out_sequences(*data, 4), expected);
+  EXPECT_EQ(held_out_sequences(*data, 0).size(), all);
+  EXPECT_EQ(held_out_sequences(*data, int64_t(all) + 1).size(), all);
+}
+
 TEST(SplitDocuments, DocumentsOfARowBecomeSequences) {
   std::vector<std::vector<int32_t>> sequences;
   split_documents({{5, 6, 7, 8, 9, 0}, {0, 0, 1, 2, 2, -1}}, sequences);

@@ -138,44 +138,44 @@ TEST(Schedule, AStepOutsideOfTheRunIsABug) {
 Factors walk(const char* path, double value, int64_t steps) {
   Factors found;
   for (int64_t step = 0; step < steps; ++step) {
-    found.push_back(Path::parse(path).value().at(step, value));
+    found.push_back(ValuePath::parse(path).value().at(step, value));
   }
   return found;
 }
 
-TEST(PathTest, GoesAlongALineToTheValueAndStays) {
+TEST(ValuePathTest, GoesAlongALineToTheValueAndStays) {
   EXPECT_EQ(walk("0:1 4", 3, 6), (Factors{1, 1.5, 2, 2.5, 3, 3}));
   EXPECT_EQ(walk("0:3 2", -1, 3), (Factors{3, 1, -1})) << "downwards";
 }
 
-TEST(PathTest, NothingIsTheValueFromTheStart) {
+TEST(ValuePathTest, NothingIsTheValueFromTheStart) {
   EXPECT_EQ(walk("", 3, 2), (Factors{3, 3}));
   EXPECT_EQ(walk("  ", 3, 2), (Factors{3, 3}));
 }
 
-TEST(PathTest, HoldsItsFirstValueUntilItsFirstStep) {
+TEST(ValuePathTest, HoldsItsFirstValueUntilItsFirstStep) {
   EXPECT_EQ(walk("2:1 4", 3, 6), (Factors{1, 1, 1, 2, 3, 3}));
 }
 
-TEST(PathTest, MeetsEveryPointOnTheWay) {
+TEST(ValuePathTest, MeetsEveryPointOnTheWay) {
   EXPECT_EQ(walk("1:8 3:0 4:0 6:1/2 8", 1.5, 10), (Factors{8, 8, 4, 0, 0, .25, .5, 1, 1.5, 1.5}));
 }
 
-TEST(PathTest, JumpsWhereTwoPointsShareAStep) {
+TEST(ValuePathTest, JumpsWhereTwoPointsShareAStep) {
   EXPECT_EQ(walk("2:1 2", 3, 4), (Factors{1, 1, 3, 3}));
   EXPECT_EQ(walk("1:5 1:2 3:2 3", 7, 5), (Factors{5, 2, 2, 7, 7}));
 }
 
-TEST(PathTest, RefusesWhatIsNoPath) {
+TEST(ValuePathTest, RefusesWhatIsNoPath) {
   for (const char* text : {"5", "5:1", "5:1 4", "5:1 4:2 9", "5: 6", ":1 6", "5:-1 6", "5:x 6",
                            "5:1x 6", "5:inf 6", "x 6", "-1:0 6", "5:1 6 7", "5:1 6 7:2",
                            "5:1 6:", "5.5:1 6", "5:1,6", "99999999999999999999:1 6", "5:1:2 6"}) {
-    EXPECT_FALSE(Path::parse(text).has_value()) << text;
+    EXPECT_FALSE(ValuePath::parse(text).has_value()) << text;
   }
 }
 
 // The text comes from a file or a command line: whatever it says, no crash and no wild value.
-TEST(PathTest, StaysWithinItsValuesWhateverTheText) {
+TEST(ValuePathTest, IsNeverNegativeOrInfiniteWhateverTheText) {
   std::mt19937_64 random(1);
   const std::string alphabet = "0123456789::  /.e-";
   int paths = 0;
@@ -184,7 +184,7 @@ TEST(PathTest, StaysWithinItsValuesWhateverTheText) {
     for (uint64_t size = random() % 12; size > 0; --size) {
       text += alphabet[random() % alphabet.size()];
     }
-    const auto path = Path::parse(text);
+    const auto path = ValuePath::parse(text);
     if (!path) continue;
     ++paths;
     for (const int64_t step : {int64_t(0), int64_t(7), int64_t(500), INT64_MAX}) {
