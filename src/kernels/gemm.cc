@@ -2,6 +2,7 @@
 // changed between 2.x (Debian 12) and 3.x: the difference is in make_matmul.
 #include "kernels/gemm.h"
 
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <oneapi/dnnl/dnnl.hpp>
@@ -157,6 +158,11 @@ void limit_gemm_isa(const std::string& isa) {
   if (isa == "avx2") dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx2);
   if (isa == "sse4" || isa == "ssse3" || isa == "scalar") {
     dnnl::set_max_cpu_isa(dnnl::cpu_isa::sse41);
+  }
+  // oneDNN 2.6 takes AMX where the processor names it, and was seen to die of SIGILL at its first
+  // tile on a virtual machine. ONEDNN_MAX_CPU_ISA=ALL has it back.
+  if (isa.starts_with("avx512") && std::getenv("ONEDNN_MAX_CPU_ISA") == nullptr) {
+    dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx512_core_bf16);
   }
 }
 

@@ -33,15 +33,18 @@ void check(Fields& fields, const std::string& prefix, const ScheduleSettings& se
 // `step` counts from 0 to steps-1.
 double schedule_factor(const ScheduleSettings& settings, int64_t step, int64_t steps);
 
-// How a value gets to where it belongs: "1000:0 1300" is 0 until step 1000, then along a line, and
-// from step 1300 on the value itself. Any number of points STEP:VALUE may come before the last
+// How a value gets to where it belongs: "1000:0 1300" is 0 until 1000 steps are done, then along a
+// line, and after 1300 the value itself. Any number of points STEP:VALUE may come before the last
 // step; two of one step are a jump. Nothing: the value itself from the start.
 class ValuePath {
  public:
   // Nothing if the text is no path: steps that fall, a value below 0, no step at the end.
   static std::optional<ValuePath> parse(std::string_view text);
 
+  // `step` counts from 0, like that of schedule_factor.
   double at(int64_t step, double value) const;
+  // The first step that has the value itself.
+  int64_t end() const { return end_; }
 
  private:
   struct Point {

@@ -46,8 +46,8 @@ void list(Fields& fields, LatentSettings& s) {
   fields.add("bits", &s.bits, "Z, latent bits per token; 0: a plain decoder");
   fields.add("kappa_bits", &s.kappa_bits, "κ, free bits per token");
   fields.add("kappa_path", &s.kappa_path,
-             "κ's way there, in STEP:VALUE and a last STEP: \"1000:0 1300\" is 0 until step 1000, "
-             "then along a line, kappa_bits from step 1300 on");
+             "κ's way there, in STEP:VALUE and a last STEP: \"1000:0 1300\" is 0 for 1000 steps, "
+             "then along a line, kappa_bits after 1300; a step twice is a jump");
   fields.add("beta", &s.beta, "β, weight of the KL above κ; the paper has 1");
   fields.add("beta_path", &s.beta_path, "β's way there, in the same words");
   fields.choice("init", s.init, {"random", "bits"},
@@ -107,6 +107,17 @@ void require(const Fields& fields, const char* key, bool holds, const char* expe
   if (!holds) fields.reject(key, expected);
 }
 
+void check_path(const Fields& fields, const char* key, const std::string& text, int64_t steps) {
+  const auto path = ValuePath::parse(text);
+  require(fields, key, path.has_value(),
+          "points STEP:VALUE with steps that do not fall and values of 0 or more, then a STEP "
+          "alone, like 1000:0 1300");
+  if (path->end() >= steps) {
+    fields.reject(
+        key, fmt::format("a last step before run.steps = {}: else the run ends on the way", steps));
+  }
+}
+
 void check_numbers(const Fields& f, const TrainConfig& c) {
   require(f, "run.seed", c.run.seed >= 0, "0 or more");
   require(f, "run.steps", c.run.steps >= 1 && c.run.steps <= 1'000'000'000, "1 to 10^9");
@@ -115,12 +126,11 @@ void check_numbers(const Fields& f, const TrainConfig& c) {
           "1 to 1048576");
   require(f, "latent.bits", c.latent.bits >= 0 && c.latent.bits <= kMaxLatentBits, "0 to 20");
   require(f, "latent.kappa_bits", c.latent.kappa_bits >= 0, "0 or more");
-  const char* path = "points STEP:VALUE, then a STEP, like \"1000:0 1300\"";
-  require(f, "latent.kappa_path", ValuePath::parse(c.latent.kappa_path).has_value(), path);
+  check_path(f, "latent.kappa_path", c.latent.kappa_path, c.run.steps);
   require(f, "latent.gradient_group",
           c.latent.gradient_group >= 1 && c.latent.gradient_group <= 65536, "1 to 65536");
   require(f, "latent.beta", c.latent.beta >= 0, "0 or more");
-  require(f, "latent.beta_path", ValuePath::parse(c.latent.beta_path).has_value(), path);
+  check_path(f, "latent.beta_path", c.latent.beta_path, c.run.steps);
   require(f, "batch.tokens_per_step",
           c.batch.tokens_per_step >= 1 && c.batch.tokens_per_step <= 1'000'000'000, "1 to 10^9");
   require(f, "batch.micro_rows", c.batch.micro_rows >= 0, "0 or more");

@@ -438,7 +438,9 @@ bool Trainer::finish_step(OrderedJson line) {
     line["evaluation"] = to_json(*result);
     // By a bound on the likelihood, never by posterior CE: that one the encoder can buy.
     if (!std::isfinite(result->bound())) stop_diverged(state_.step, result->bound());
-    is_best = !(result->bound() >= state_.best_bound);
+    // While κ and β are on their way it is a bound of another objective: lowest where Z is silent.
+    is_best = state_.step > std::max(kappa_path_.end(), beta_path_.end()) &&
+              !(result->bound() >= state_.best_bound);
     if (is_best) {
       state_.best_bound = result->bound();
       state_.best_step = state_.step;

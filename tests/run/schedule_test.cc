@@ -186,7 +186,7 @@ TEST(ValuePathTest, IsNeverNegativeOrInfiniteWhateverTheText) {
     }
     const auto path = ValuePath::parse(text);
     if (!path) continue;
-    ++paths;
+    paths += text.find(':') == text.npos ? 0 : 1;
     for (const int64_t step : {int64_t(0), int64_t(7), int64_t(500), INT64_MAX}) {
       const double value = path->at(step, 1);
       ASSERT_TRUE(std::isfinite(value) && value >= 0) << text << " at " << step << ": " << value;

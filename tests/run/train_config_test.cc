@@ -257,9 +257,18 @@ TEST_F(TrainConfigTest, RefusesTheLatentsSettingsBesideAPlainModelFrom) {
 TEST_F(TrainConfigTest, SaysWhatAPathLooksLike) {
   EXPECT_FREEFORMER_ERROR(
       ErrorCode::kInvalidArgument,
-      "--set latent.beta_path=300: latent.beta_path is \"300\", expected points "
-      "STEP:VALUE, then a STEP, like \"1000:0 1300\"",
+      "--set latent.beta_path=300: latent.beta_path is \"300\", expected points STEP:VALUE with "
+      "steps that do not fall and values of 0 or more, then a STEP alone, like 1000:0 1300",
       read(kFree, {"latent.beta_path=300"}));
+}
+
+TEST_F(TrainConfigTest, RefusesAPathThatTheRunDoesNotGoToItsEnd) {
+  EXPECT_NO_THROW(read(kFree, {"run.steps=100", "latent.kappa_path=50:0 99"}));
+  EXPECT_FREEFORMER_ERROR(
+      ErrorCode::kInvalidArgument,
+      "--set latent.kappa_path=50:0 100: latent.kappa_path is \"50:0 100\", expected a last step "
+      "before run.steps = 100: else the run ends on the way",
+      read(kFree, {"run.steps=100", "latent.kappa_path=50:0 100"}));
 }
 
 TEST_F(TrainConfigTest, RefusesAGroupBesideTheExactGradient) {

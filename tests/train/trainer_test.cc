@@ -119,6 +119,39 @@ TEST(Trainer, ManyPassesEqualOne) {
   }
 }
 
+TEST(Trainer, KappaAndBetaGoTheirOwnWays) {
+  const TemporaryFolder folder;
+  const TrainConfig config =
+      tiny_run(folder.path() / "run",
+               {"run.steps=8", "latent.bits=3", "latent.kappa_bits=1", "latent.beta=3",
+                "latent.kappa_path=2:0 6", "latent.beta_path=3:0.5 4:2 5", "logging.every=1",
+                "evaluation.every=1"});
+  run_quietly(config);
+  std::vector<double> kappa, beta;
+  for (const OrderedJson& line : metrics(config.folder)) {
+    kappa.push_back(line["kappa_bits"]);
+    beta.push_back(line["beta"]);
+  }
+  // Of the first to the eighth step: what 0 to 7 steps done ask for.
+  EXPECT_EQ(kappa, (std::vector<double>{0, 0, 0, 0.25, 0.5, 0.75, 1, 1}));
+  EXPECT_EQ(beta, (std::vector<double>{0.5, 0.5, 0.5, 0.5, 2, 3, 3, 3}));
+}
+
+// A bound of a lower κ is another objective's: the lowest of all is where Z is silent.
+TEST(Trainer, NoCheckpointIsTheBestBeforeKappaAndBetaAreThere) {
+  const TemporaryFolder folder;
+  const auto best_of = [&](const char* name, const char* path) {
+    const TrainConfig config =
+        tiny_run(folder.path() / name, {"run.steps=6", "latent.bits=4", "latent.kappa_bits=4", path,
+                                        "optimizer.learning_rate=0.05", "evaluation.every=1"});
+    run_quietly(config);
+    return std::stoi(
+        std::filesystem::read_symlink(config.folder / "checkpoints/best").string().substr(5));
+  };
+  EXPECT_EQ(best_of("kappa", "latent.kappa_path=4:0 5"), 6);
+  EXPECT_EQ(best_of("beta", "latent.beta_path=4:9 5"), 6);
+}
+
 TEST(Trainer, RecomputedBlocksChangeNothing) {
   const TemporaryFolder folder;
   for (const char* latent : {"latent.bits=0", "latent.bits=4"}) {
