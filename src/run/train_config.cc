@@ -50,9 +50,10 @@ void list(Fields& fields, LatentSettings& s) {
              "then along a line, kappa_bits after 1300; a step twice is a jump");
   fields.add("beta", &s.beta, "β, weight of the KL above κ; the paper has 1");
   fields.add("beta_path", &s.beta_path, "β's way there, in the same words");
-  fields.add("sharpness", &s.sharpness,
-             "factor on the weights that read the bits' logits out, and so on how firm the bits are; "
-             "applied as it changes, and then learned on");
+  fields.add(
+      "sharpness", &s.sharpness,
+      "factor on the weights that read the bits' logits out, and so on how firm the bits are; "
+      "applied as it changes, and then learned on");
   fields.add("sharpness_path", &s.sharpness_path, "its way there, in the same words, above 0");
   fields.choice("init", s.init, {"random", "bits"},
                 "the table of codes: random rows (the paper), or sums of one vector per bit");
@@ -138,8 +139,8 @@ void check_numbers(const Fields& f, const TrainConfig& c) {
   require(f, "latent.sharpness", c.latent.sharpness > 0 && c.latent.sharpness <= 1e6,
           "more than 0, at most 10^6");
   check_path(f, "latent.sharpness_path", c.latent.sharpness_path, c.run.steps);
-  require(f, "latent.sharpness_path",
-          ValuePath::parse(c.latent.sharpness_path)->stays_positive(), "values above 0");
+  require(f, "latent.sharpness_path", ValuePath::parse(c.latent.sharpness_path)->stays_positive(),
+          "values above 0");
   require(f, "batch.tokens_per_step",
           c.batch.tokens_per_step >= 1 && c.batch.tokens_per_step <= 1'000'000'000, "1 to 10^9");
   require(f, "batch.micro_rows", c.batch.micro_rows >= 0, "0 or more");

@@ -273,7 +273,8 @@ double Trainer::sharpness(int64_t step) const {
   return sharpness_path_.at(step, config_.latent.sharpness);
 }
 
-// logits *= factor. It is in the weights from then on: checkpoints hold it, the model knows nothing.
+// logits *= factor. It is in the weights from then on: checkpoints hold it, the model knows
+// nothing.
 void Trainer::sharpen(double factor) {
   if (factor == 1 || !model_config_.latent.present()) return;
   optimizer_->masters().at(kReadout).mul_(factor);

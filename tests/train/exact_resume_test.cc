@@ -27,10 +27,13 @@ class EveryVariant : public testing::TestWithParam<Variant> {
 INSTANTIATE_TEST_SUITE_P(
     , EveryVariant,
     testing::Values(Variant{"PlainFp32", {}}, Variant{"PlainBf16", {"run.precision=bf16"}},
-                    Variant{"FreeFp32",
-                            {"latent.bits=5", "latent.kappa_path=0:0 6",
-                             "latent.beta_path=3:0.5 4:2 9"}},
-                    Variant{"FreeBf16", {"latent.bits=5", "run.precision=bf16"}}),
+                    Variant{
+                        "FreeFp32",
+                        {"latent.bits=5", "latent.kappa_path=0:0 6", "latent.beta_path=3:0.5 4:2 9",
+                         "latent.sharpness=3", "latent.sharpness_path=2:0.5 7"}},
+                    Variant{"FreeBf16",
+                            {"latent.bits=5", "run.precision=bf16", "latent.sharpness=2",
+                             "latent.sharpness_path=0:1 9"}}),
     [](const auto& variant) { return variant.param.name; });
 
 double run_in_child(const TrainConfig& config) {

@@ -137,6 +137,59 @@ TEST(Trainer, KappaAndBetaGoTheirOwnWays) {
   EXPECT_EQ(beta, (std::vector<double>{0.5, 0.5, 0.5, 0.5, 2, 3, 3, 3}));
 }
 
+// With an encoder that does not learn, what is left of a path is its end over nothing.
+TEST(Trainer, SharpnessMultipliesTheReadoutAndNothingElse) {
+  const TemporaryFolder folder;
+  const auto readout = [&](const char* name, const char* precision,
+                           std::vector<std::string> assignments) {
+    assignments.insert(assignments.end(),
+                       {"run.steps=6", "latent.bits=3", "optimizer.encoder_factor=0",
+                        std::string("run.precision=") + precision});
+    const TrainConfig config = tiny_run(folder.path() / precision / name, assignments);
+    run_quietly(config);
+    const auto checkpoint = config.folder / "checkpoints/latest";
+    return std::pair(weight(checkpoint, "model.latent.readout.weight"),
+                     weight(checkpoint, "model.latent.encoder.mlp.up_proj.weight"));
+  };
+  for (const char* precision : {"fp32", "bf16"}) {
+    std::filesystem::create_directories(folder.path() / precision);
+    const auto [as_drawn, block] = readout("plain", precision, {});
+    for (const std::vector<std::string>& way : std::vector<std::vector<std::string>>{
+             {"latent.sharpness=3"},
+             {"latent.sharpness=3", "latent.sharpness_path=2:1/2 2:7 5"},
+             {"latent.sharpness=3", "latent.sharpness_path=0:1 1"}}) {
+      const auto [sharpened, same] = readout(way.back().c_str(), precision, way);
+      EXPECT_LT((sharpened / as_drawn - 3).abs().max().item<double>(), 1e-5) << way.back();
+      EXPECT_TRUE(at::equal(same, block)) << way.back();
+    }
+  }
+}
+
+TEST(Trainer, SharpnessIsThereWhenItsStepBegins) {
+  const TemporaryFolder folder;
+  const auto kl = [&](const char* name, std::vector<std::string> assignments) {
+    assignments.insert(assignments.end(), {"run.steps=4", "latent.bits=3", "logging.every=1",
+                                           "optimizer.learning_rate=1e-9"});
+    const TrainConfig config = tiny_run(folder.path() / name, assignments);
+    run_quietly(config);
+    std::vector<double> found;
+    for (const OrderedJson& line : metrics(config.folder)) found.push_back(line["kl_bits"]);
+    return found;
+  };
+  for (const char* precision : {"run.precision=fp32", "run.precision=bf16"}) {
+    const auto name = [&](const char* text) { return std::string(text) + precision; };
+    const auto soft = kl(name("soft").c_str(), {precision});
+    const auto firm = kl(name("firm").c_str(), {precision, "latent.sharpness=100"});
+    const auto jump = kl(name("jump").c_str(),
+                         {precision, "latent.sharpness=100", "latent.sharpness_path=2:1 2"});
+    ASSERT_EQ(jump.size(), 4u);
+    for (size_t i = 0; i < 4; ++i) {
+      EXPECT_NEAR(jump[i], i < 2 ? soft[i] : firm[i], 1e-2 * jump[i]) << i;
+      EXPECT_GT(firm[i], 2 * soft[i]) << i;
+    }
+  }
+}
+
 // A bound of a lower κ is another objective's: the lowest of all is where Z is silent.
 TEST(Trainer, NoCheckpointIsTheBestBeforeKappaAndBetaAreThere) {
   const TemporaryFolder folder;
