@@ -89,10 +89,6 @@ std::optional<ValuePath> ValuePath::parse(std::string_view text) {
   return path;
 }
 
-bool ValuePath::stays_positive() const {
-  return std::all_of(points_.begin(), points_.end(), [](const Point& p) { return p.value > 0; });
-}
-
 double ValuePath::at(int64_t step, double value) const {
   if (step >= end_) return value;
   size_t next = 0;

@@ -45,8 +45,6 @@ class ValuePath {
   double at(int64_t step, double value) const;
   // The first step that has the value itself.
   int64_t end() const { return end_; }
-  // Whether no point's value is 0.
-  bool stays_positive() const;
 
  private:
   struct Point {

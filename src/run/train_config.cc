@@ -50,11 +50,10 @@ void list(Fields& fields, LatentSettings& s) {
              "then along a line, kappa_bits after 1300; a step twice is a jump");
   fields.add("beta", &s.beta, "β, weight of the KL above κ; the paper has 1");
   fields.add("beta_path", &s.beta_path, "β's way there, in the same words");
-  fields.add(
-      "sharpness", &s.sharpness,
-      "factor on the weights that read the bits' logits out, and so on how firm the bits are; "
-      "applied as it changes, and then learned on");
-  fields.add("sharpness_path", &s.sharpness_path, "its way there, in the same words, above 0");
+  fields.add("sharpen_by", &s.sharpen_by,
+             "once, the weights that read the bits' logits out are multiplied by this: bits that "
+             "lean become firm at a stroke; 1: never");
+  fields.add("sharpen_after", &s.sharpen_after, "steps before that");
   fields.choice("init", s.init, {"random", "bits"},
                 "the table of codes: random rows (the paper), or sums of one vector per bit");
   fields.choice("gradient", s.gradient, {"exact", "sampled"},
@@ -136,11 +135,11 @@ void check_numbers(const Fields& f, const TrainConfig& c) {
           c.latent.gradient_group >= 1 && c.latent.gradient_group <= 65536, "1 to 65536");
   require(f, "latent.beta", c.latent.beta >= 0, "0 or more");
   check_path(f, "latent.beta_path", c.latent.beta_path, c.run.steps);
-  require(f, "latent.sharpness", c.latent.sharpness > 0 && c.latent.sharpness <= 1e6,
-          "more than 0, at most 10^6");
-  check_path(f, "latent.sharpness_path", c.latent.sharpness_path, c.run.steps);
-  require(f, "latent.sharpness_path", ValuePath::parse(c.latent.sharpness_path)->stays_positive(),
-          "values above 0");
+  require(f, "latent.sharpen_by", c.latent.sharpen_by >= 1e-3 && c.latent.sharpen_by <= 1e3,
+          "0.001 to 1000");
+  if (c.latent.sharpen_after < 0 || c.latent.sharpen_after >= c.run.steps) {
+    f.reject("latent.sharpen_after", fmt::format("0 to below run.steps = {}", c.run.steps));
+  }
   require(f, "batch.tokens_per_step",
           c.batch.tokens_per_step >= 1 && c.batch.tokens_per_step <= 1'000'000'000, "1 to 10^9");
   require(f, "batch.micro_rows", c.batch.micro_rows >= 0, "0 or more");
@@ -194,6 +193,9 @@ void check_effects(Fields& fields, const TrainConfig& config) {
   }
   if (config.latent.gradient == "exact") {
     fields.no_effect("latent.gradient_group", "latent.gradient is \"exact\"");
+  }
+  if (config.latent.sharpen_by == 1) {
+    fields.no_effect("latent.sharpen_after", "latent.sharpen_by is 1");
   }
   if (config.checkpoints.every == 0) {
     fields.no_effect("checkpoints.keep_every", "checkpoints.every is 0");

@@ -47,8 +47,8 @@ struct LatentSettings {
   std::string kappa_path;
   double beta = 1.0;
   std::string beta_path;
-  double sharpness = 1.0;
-  std::string sharpness_path;
+  double sharpen_by = 1.0;
+  int64_t sharpen_after = 0;
   std::string init = "random";
   std::string gradient = "exact";
   int64_t gradient_group = 4;

@@ -92,8 +92,7 @@ class Trainer {
 
   StepFigures train_step();
   KlPrice price(int64_t step) const;
-  double sharpness(int64_t step) const;
-  void sharpen(double factor);
+  void sharpen();
   [[noreturn]] void stop_diverged(int64_t step, double found) const;
 
   // After a step: logs, evaluates, saves what is due. False: a signal interrupted the evaluation.
@@ -121,7 +120,6 @@ class Trainer {
   const TrainConfig config_;
   const ValuePath kappa_path_ = ValuePath::parse(config_.latent.kappa_path).value();
   const ValuePath beta_path_ = ValuePath::parse(config_.latent.beta_path).value();
-  const ValuePath sharpness_path_ = ValuePath::parse(config_.latent.sharpness_path).value();
   StatusLine status_;
   StopSignal signals_;
   torch::Device device_;
@@ -166,11 +164,7 @@ Trainer::Trainer(const TrainRequest& request)
   model_->set_recompute(config_.run.recompute);
   optimizer_ = std::make_unique<AdamW>(model_, config_.optimizer, compute_dtype());
   state_.data = fingerprint(*data_);
-  if (checkpoint) {
-    resume_from(*checkpoint);
-  } else {
-    sharpen(sharpness(0));
-  }
+  if (checkpoint) resume_from(*checkpoint);
   if (request.resume != "auto") folder_->set_aside_after(state_.step);
 
   write_file_atomically(config_.folder / "config.toml", config_.resolved);
@@ -269,20 +263,18 @@ KlPrice Trainer::price(int64_t step) const {
           beta_path_.at(step, config_.latent.beta)};
 }
 
-double Trainer::sharpness(int64_t step) const {
-  return sharpness_path_.at(step, config_.latent.sharpness);
-}
-
-// logits *= factor. It is in the weights from then on: checkpoints hold it, the model knows
-// nothing.
-void Trainer::sharpen(double factor) {
+// Every logit times a factor. It is in the weights from then on: checkpoints hold it, and the model
+// knows nothing of it.
+void Trainer::sharpen() {
+  const double factor = config_.latent.sharpen_by;
   if (factor == 1 || !model_config_.latent.present()) return;
-  optimizer_->masters().at(kReadout).mul_(factor);
-  optimizer_->refresh_model();
+  optimizer_->scale(kReadout, factor);
+  status_.say(fmt::format("step {}: the bits' logits times {:g}", state_.step, factor));
 }
 
 StepFigures Trainer::train_step() {
   const int64_t step = state_.step;
+  if (step == config_.latent.sharpen_after) sharpen();
   StepFigures figures;
   figures.price = price(step);
   figures.learning_rate =
@@ -324,7 +316,6 @@ StepFigures Trainer::train_step() {
   if (!std::isfinite(figures.loss)) stop_diverged(step + 1, figures.loss);
   if (!std::isfinite(figures.gradient_norm)) stop_diverged(step + 1, figures.gradient_norm);
   optimizer_->step(figures.learning_rate, figures.gradient_norm);
-  sharpen(sharpness(step + 1) / sharpness(step));
   return figures;
 }
 

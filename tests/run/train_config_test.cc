@@ -151,12 +151,10 @@ TEST_F(TrainConfigTest, RefusesNumbersOutOfRangeByTheirKey) {
                                  "latent.kappa_path=5",
                                  "latent.beta=-1",
                                  "latent.beta_path=5:-1 6",
-                                 "latent.sharpness=0",
-                                 "latent.sharpness=-1",
-                                 "latent.sharpness=1e7",
-                                 "latent.sharpness_path=5:-1 6",
-                                 "latent.sharpness_path=5:0 6",
-                                 "latent.sharpness_path=5:1 6:0 7",
+                                 "latent.sharpen_by=0",
+                                 "latent.sharpen_by=0.0009",
+                                 "latent.sharpen_by=1001",
+                                 "latent.sharpen_after=-1",
                                  "batch.tokens_per_step=0",
                                  "batch.tokens_per_step=9223372036854775807",
                                  "batch.micro_rows=-1",
@@ -194,8 +192,9 @@ TEST_F(TrainConfigTest, RefusesNumbersOutOfRangeByTheirKey) {
 TEST_F(TrainConfigTest, TakesTheNumbersAtTheEdges) {
   for (const char* assignment :
        {"run.seed=0", "run.steps=1000000000", "latent.bits=20", "latent.kappa_bits=0",
-        "latent.beta=0", "batch.tokens_per_step=1", "batch.tokens_per_step=1000000000",
-        "optimizer.beta1=0", "optimizer.clip_norm=0", "evaluation.rows=0", "checkpoints.every=0",
+        "latent.beta=0", "latent.sharpen_by=1000", "latent.sharpen_by=0.001",
+        "batch.tokens_per_step=1", "batch.tokens_per_step=1000000000", "optimizer.beta1=0",
+        "optimizer.clip_norm=0", "evaluation.rows=0", "checkpoints.every=0",
         "checkpoints.keep_last=1", "logging.every=1", "schedule.warmup_steps=1000"}) {
     EXPECT_NO_THROW(read(kFree, {assignment})) << assignment;
   }
@@ -277,6 +276,20 @@ TEST_F(TrainConfigTest, RefusesAPathThatTheRunDoesNotGoToItsEnd) {
       read(kFree, {"run.steps=100", "latent.kappa_path=50:0 100"}));
 }
 
+TEST_F(TrainConfigTest, RefusesToSharpenWhenTheRunIsOver) {
+  EXPECT_NO_THROW(read(kFree, {"run.steps=100", "latent.sharpen_by=4", "latent.sharpen_after=99"}));
+  EXPECT_FREEFORMER_ERROR(
+      ErrorCode::kInvalidArgument,
+      "--set latent.sharpen_after=100: latent.sharpen_after is 100, expected 0 to below run.steps "
+      "= "
+      "100",
+      read(kFree, {"run.steps=100", "latent.sharpen_by=4", "latent.sharpen_after=100"}));
+}
+
+TEST_F(TrainConfigTest, RefusesAStepWithoutASharpening) {
+  expect_no_effect(kFree, {}, "latent.sharpen_after", "8", "latent.sharpen_by is 1");
+}
+
 TEST_F(TrainConfigTest, RefusesAGroupBesideTheExactGradient) {
   expect_no_effect(kFree, {}, "latent.gradient_group", "8", "latent.gradient is \"exact\"");
   EXPECT_EQ(
@@ -348,8 +361,8 @@ TEST_F(TrainConfigTest, ResolvedSettingsReadBackAsThemselves) {
            {"data.kind=coin", "data.context=17", "model.vocab_size=300", "evaluation.every=0"},
            {"data.paths=a \"b\".txt,c\\d", "data.separator=\n\t\x01é", "run.folder=x y"},
            {"data.kind=tokens", "data.paths=a.bin", "latent.bits=20", "latent.kappa_bits=1/3",
-            "latent.kappa_path=2:1e-7 3", "latent.beta_path=4:1/8 4:0 9", "latent.sharpness=5",
-            "latent.sharpness_path=4:1/8 9", "schedule.kind=wsd", "run.recompute=true",
+            "latent.kappa_path=2:1e-7 3", "latent.beta_path=4:1/8 4:0 9", "latent.sharpen_by=5",
+            "latent.sharpen_after=4", "schedule.kind=wsd", "run.recompute=true",
             "optimizer.learning_rate=3e-4", "evaluation.iwae_samples=8"},
            {"data.kind=letters", "schedule.kind=constant", from, "latent.kappa_bits=2"},
            {"data.kind=letters", checkpoint}}) {

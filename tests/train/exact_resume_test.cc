@@ -30,10 +30,10 @@ INSTANTIATE_TEST_SUITE_P(
                     Variant{
                         "FreeFp32",
                         {"latent.bits=5", "latent.kappa_path=0:0 6", "latent.beta_path=3:0.5 4:2 9",
-                         "latent.sharpness=3", "latent.sharpness_path=2:0.5 7"}},
+                         "latent.sharpen_by=3", "latent.sharpen_after=6"}},
                     Variant{"FreeBf16",
-                            {"latent.bits=5", "run.precision=bf16", "latent.sharpness=2",
-                             "latent.sharpness_path=0:1 9"}}),
+                            {"latent.bits=5", "run.precision=bf16", "latent.sharpen_by=2",
+                             "latent.sharpen_after=7"}}),
     [](const auto& variant) { return variant.param.name; });
 
 double run_in_child(const TrainConfig& config) {

@@ -8,6 +8,7 @@
 #include "core/checkpoint.h"
 #include "core/json.h"
 #include "core/log.h"
+#include "core/tensor_manifest.h"
 #include "expect_error.h"
 #include "model/weights.h"
 #include "run/run_folder.h"
@@ -137,37 +138,35 @@ TEST(Trainer, KappaAndBetaGoTheirOwnWays) {
   EXPECT_EQ(beta, (std::vector<double>{0.5, 0.5, 0.5, 0.5, 2, 3, 3, 3}));
 }
 
-// With an encoder that does not learn, what is left of a path is its end over nothing.
-TEST(Trainer, SharpnessMultipliesTheReadoutAndNothingElse) {
+// With an encoder that does not learn, the factor is all that happens to it.
+TEST(Trainer, SharpeningMultipliesTheReadoutAndNothingElseOfTheEncoder) {
   const TemporaryFolder folder;
-  const auto readout = [&](const char* name, const char* precision,
-                           std::vector<std::string> assignments) {
-    assignments.insert(assignments.end(),
-                       {"run.steps=6", "latent.bits=3", "optimizer.encoder_factor=0",
-                        std::string("run.precision=") + precision});
-    const TrainConfig config = tiny_run(folder.path() / precision / name, assignments);
-    run_quietly(config);
-    const auto checkpoint = config.folder / "checkpoints/latest";
-    return std::pair(weight(checkpoint, "model.latent.readout.weight"),
-                     weight(checkpoint, "model.latent.encoder.mlp.up_proj.weight"));
+  const auto run = [&](const char* name, const std::vector<std::string>& sharpening) {
+    std::vector<std::string> assignments = {"run.steps=6", "latent.bits=3",
+                                            "optimizer.encoder_factor=0"};
+    assignments.insert(assignments.end(), sharpening.begin(), sharpening.end());
+    run_quietly(tiny_run(folder.path() / name, assignments));
+    return folder.path() / name / "checkpoints/latest";
   };
-  for (const char* precision : {"fp32", "bf16"}) {
-    std::filesystem::create_directories(folder.path() / precision);
-    const auto [as_drawn, block] = readout("plain", precision, {});
-    for (const std::vector<std::string>& way : std::vector<std::vector<std::string>>{
-             {"latent.sharpness=3"},
-             {"latent.sharpness=3", "latent.sharpness_path=2:1/2 2:7 5"},
-             {"latent.sharpness=3", "latent.sharpness_path=0:1 1"}}) {
-      const auto [sharpened, same] = readout(way.back().c_str(), precision, way);
-      EXPECT_LT((sharpened / as_drawn - 3).abs().max().item<double>(), 1e-5) << way.back();
-      EXPECT_TRUE(at::equal(same, block)) << way.back();
+  const auto plain = run("plain", {});
+  const auto at_start = run("start", {"latent.sharpen_by=3"});
+  const auto later = run("later", {"latent.sharpen_by=3", "latent.sharpen_after=5"});
+  for (const auto& sharpened : {at_start, later}) {
+    int compared = 0;
+    for (const TensorSpec& spec : tensor_manifest(Checkpoint(plain).config())) {
+      if (!spec.name.starts_with("model.latent.") || spec.part == ModelPart::kPostSampler) continue;
+      const double factor = spec.name.ends_with("readout.weight") ? 3 : 1;
+      const Tensor ratio = weight(sharpened, spec.name) / weight(plain, spec.name);
+      EXPECT_LT((ratio - factor).abs().max().item<double>(), 1e-6) << spec.name;
+      ++compared;
     }
+    EXPECT_GE(compared, 12);
   }
 }
 
-TEST(Trainer, SharpnessIsThereWhenItsStepBegins) {
+TEST(Trainer, SharpensBeforeTheStepThatFollowsAndOnce) {
   const TemporaryFolder folder;
-  const auto kl = [&](const char* name, std::vector<std::string> assignments) {
+  const auto kl = [&](const std::string& name, std::vector<std::string> assignments) {
     assignments.insert(assignments.end(), {"run.steps=4", "latent.bits=3", "logging.every=1",
                                            "optimizer.learning_rate=1e-9"});
     const TrainConfig config = tiny_run(folder.path() / name, assignments);
@@ -176,18 +175,49 @@ TEST(Trainer, SharpnessIsThereWhenItsStepBegins) {
     for (const OrderedJson& line : metrics(config.folder)) found.push_back(line["kl_bits"]);
     return found;
   };
-  for (const char* precision : {"run.precision=fp32", "run.precision=bf16"}) {
-    const auto name = [&](const char* text) { return std::string(text) + precision; };
-    const auto soft = kl(name("soft").c_str(), {precision});
-    const auto firm = kl(name("firm").c_str(), {precision, "latent.sharpness=100"});
-    const auto jump = kl(name("jump").c_str(),
-                         {precision, "latent.sharpness=100", "latent.sharpness_path=2:1 2"});
-    ASSERT_EQ(jump.size(), 4u);
+  for (const std::string precision : {"run.precision=fp32", "run.precision=bf16"}) {
+    const auto soft = kl("soft" + precision, {precision});
+    const auto firm = kl("firm" + precision, {precision, "latent.sharpen_by=10"});
+    const auto both =
+        kl("both" + precision, {precision, "latent.sharpen_by=10", "latent.sharpen_after=2"});
+    ASSERT_EQ(both.size(), 4u);
     for (size_t i = 0; i < 4; ++i) {
-      EXPECT_NEAR(jump[i], i < 2 ? soft[i] : firm[i], 1e-2 * jump[i]) << i;
+      EXPECT_NEAR(both[i], i < 2 ? soft[i] : firm[i], 1e-2 * both[i]) << i;
       EXPECT_GT(firm[i], 2 * soft[i]) << i;
     }
   }
+}
+
+TEST(Trainer, ARunBehindItsSharpeningIsNotSharpenedAgain) {
+  const TemporaryFolder folder;
+  const auto readout = [&](const char* name) {
+    return weight(folder.path() / name / "checkpoints/latest", "model.latent.readout.weight");
+  };
+  const std::vector<std::string> still = {"latent.bits=3", "optimizer.encoder_factor=0",
+                                          "latent.sharpen_by=3", "latent.sharpen_after=2"};
+  const auto run = [&](const char* name, std::vector<std::string> more) {
+    more.insert(more.end(), still.begin(), still.end());
+    run_quietly(tiny_run(folder.path() / name, more));
+  };
+  run("run", {"run.steps=3"});
+  const Tensor once = readout("run").clone();
+  run("run", {"run.steps=6"});
+  EXPECT_TRUE(at::equal(readout("run"), once)) << "resumed";
+  const std::string from = "model.from=" + (folder.path() / "run/checkpoints/latest").string();
+  run_quietly(tiny_run(folder.path() / "next",
+                       {from, "run.steps=3", "optimizer.encoder_factor=0", "latent.sharpen_by=2"}));
+  EXPECT_LT((readout("next") / once - 2).abs().max().item<double>(), 1e-6) << "a run of its own";
+}
+
+// A sweep's plain baselines get the file's settings.
+TEST(Trainer, APlainModelHasNothingToSharpen) {
+  const TemporaryFolder folder;
+  const auto file = folder.path() / "run.toml";
+  const TrainConfig free = tiny_run(folder.path() / "free", {"latent.bits=3", "run.steps=2"});
+  write_file_atomically(
+      file, read_text_file(folder.path() / "free.toml") + "[latent]\nbits = 3\nsharpen_by = 3.0\n");
+  EXPECT_NO_THROW(run_quietly(read_train_config(
+      file, {"latent.bits=0", "run.steps=2", "run.folder=" + (folder.path() / "run").string()})));
 }
 
 // A bound of a lower κ is another objective's: the lowest of all is where Z is silent.
