@@ -232,9 +232,9 @@ TEST_F(TrainConfigTest, RefusesAShapeBesideModelFrom) {
   expect_no_effect(kPlain, {from}, "latent.bits", "6", "model.from gives the shape");
   for (const Fields::Field& field : keys_of("latent")) {
     if (field.key == "latent.bits") continue;
-    // With a sampled gradient, so that what belongs to it has an effect.
-    EXPECT_NO_THROW(
-        read(kPlain, {from, "latent.gradient=sampled", field.key + "=" + some_value(field)}))
+    // Sampled and sharpened, so that what belongs to that has an effect.
+    EXPECT_NO_THROW(read(kPlain, {from, "latent.gradient=sampled", "latent.sharpen_by=2",
+                                  field.key + "=" + some_value(field)}))
         << field.key;
   }
 }
