@@ -87,7 +87,7 @@ TEST_F(StudyCommands, ASweepThatWasStoppedEndsWithTheSameTables) {
   EXPECT_THAT(table, HasSubstr("| latent.bits=4 | 1 |"));
   EXPECT_THAT(table, HasSubstr("well formed"));
 
-  // SIGTERM after a while, again and again, until it ends by itself. At least once in the middle.
+  // SIGTERM as soon as it trains, then after a while, again and again, until it ends by itself.
   const fs::path again = folder.path() / "again";
   const std::string command =
       "exec " + std::string(FREEFORMER_PROGRAM) + " " + sweep(again, over) + " >/dev/null 2>&1";
@@ -99,7 +99,11 @@ TEST_F(StudyCommands, ASweepThatWasStoppedEndsWithTheSameTables) {
       execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
       _exit(127);
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(800 + 300 * attempt));
+    for (int wait = 0; attempt == 0 && wait < 6000; ++wait) {
+      if (fs::exists(again / "latent.bits=4,seed=1" / "metrics.jsonl")) break;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(200 * attempt));
     kill(child, SIGTERM);
     int status = 0;
     ASSERT_EQ(waitpid(child, &status, 0), child);
