@@ -237,15 +237,6 @@ void AdamW::load_state(const std::map<std::string, Tensor>& state, const std::st
   }
 }
 
-void AdamW::scale(const std::string& name, double factor) {
-  const torch::NoGradGuard no_grad;
-  for (Slot& slot : slots_) {
-    if (slot.name != name) continue;
-    slot.master.mul_(factor);
-    if (slot.rounded) slot.parameter.copy_(slot.master);
-  }
-}
-
 void AdamW::refresh_model() {
   const torch::NoGradGuard no_grad;
   for (Slot& slot : slots_) {

@@ -44,8 +44,6 @@ class AdamW {
   // Both, as they were saved. Throws kBadCheckpoint where a name or shape does not fit; `where`
   // names the file.
   void load_state(const std::map<std::string, Tensor>& state, const std::string& where);
-  // Multiplies one tensor, master and model.
-  void scale(const std::string& name, double factor);
   // After the masters were changed from outside.
   void refresh_model();
 

@@ -33,7 +33,6 @@ using Clock = std::chrono::steady_clock;
 
 // Held-out rows draw their codes from sequences that training never reaches.
 constexpr uint64_t kHeldOutSequences = uint64_t{1} << 62;
-constexpr const char* kReadout = "model.latent.readout.weight";
 // Logged steps in a row with a KL under a tenth of κ before it is worth a warning.
 constexpr int kIdleLatentLogs = 10;
 
@@ -268,7 +267,8 @@ KlPrice Trainer::price(int64_t step) const {
 void Trainer::sharpen() {
   const double factor = config_.latent.sharpen_by;
   if (factor == 1 || !model_config_.latent.present()) return;
-  optimizer_->scale(kReadout, factor);
+  optimizer_->masters().at("model.latent.readout.weight").mul_(factor);
+  optimizer_->refresh_model();
   status_.say(fmt::format("step {}: the bits' logits times {:g}", state_.step, factor));
 }
 

@@ -280,9 +280,8 @@ TEST_F(TrainConfigTest, RefusesToSharpenWhenTheRunIsOver) {
   EXPECT_NO_THROW(read(kFree, {"run.steps=100", "latent.sharpen_by=4", "latent.sharpen_after=99"}));
   EXPECT_FREEFORMER_ERROR(
       ErrorCode::kInvalidArgument,
-      "--set latent.sharpen_after=100: latent.sharpen_after is 100, expected 0 to below run.steps "
-      "= "
-      "100",
+      "--set latent.sharpen_after=100: latent.sharpen_after is 100, expected 0 to below "
+      "run.steps = 100",
       read(kFree, {"run.steps=100", "latent.sharpen_by=4", "latent.sharpen_after=100"}));
 }
 
