@@ -60,6 +60,11 @@ LatentSource LatentSource::given(Tensor codes_BT) {
   source.codes_BT_ = std::move(codes_BT);
   return source;
 }
+LatentSource LatentSource::asleep() {
+  LatentSource source;
+  source.asleep_ = true;
+  return source;
+}
 
 LatentSource LatentSource::with_gradient_of(ops::GradientSample sample) const {
   LatentSource source = *this;
@@ -76,10 +81,13 @@ LatentImpl::LatentImpl(const ModelConfig& config) {
   post_sampler = register_module("post_sampler", Embedding(config.code_count(), D));
 }
 
+Tensor LatentImpl::read(const Tensor& x_BTD, const AttentionContext& context, bool recompute) {
+  return encoder_norm(run_block(encoder, query.expand_as(x_BTD), x_BTD, context, recompute));
+}
+
 Tensor LatentImpl::bit_logits(const Tensor& x_BTD, const AttentionContext& context,
                               bool recompute) {
-  const Tensor y_BTD = run_block(encoder, query.expand_as(x_BTD), x_BTD, context, recompute);
-  const Tensor logits_BTZ = readout(encoder_norm(y_BTD));
+  const Tensor logits_BTZ = readout(read(x_BTD, context, recompute));
   return logits_BTZ.scalar_type() == at::kDouble ? logits_BTZ : logits_BTZ.to(at::kFloat);
 }
 
@@ -125,21 +133,21 @@ AttentionContext FreeTransformerImpl::attention_context(const Batch& batch) cons
           layout.runs_BT, batch.sequences};
 }
 
-Tensor FreeTransformerImpl::first_half(const Batch& batch, const AttentionContext& context) {
+Halfway FreeTransformerImpl::first_half(const Batch& batch) {
+  const AttentionContext context = attention_context(batch);
   Tensor x_BTD = model->embed_tokens(batch.tokens_BT);
   for (int64_t i = 0; i < config_.middle_layer(); ++i) {
     x_BTD = run_layer(i, x_BTD, x_BTD, context);
   }
-  return x_BTD;
+  return {x_BTD, context};
 }
 
 ForwardResult FreeTransformerImpl::forward(const Batch& batch, const LatentSource& source) {
   const int64_t L = config_.num_hidden_layers, middle = config_.middle_layer();
-  const AttentionContext context = attention_context(batch);
   ForwardResult result;
-  Tensor x_BTD = first_half(batch, context);
+  auto [x_BTD, context] = first_half(batch);
 
-  if (Latent& latent = model->latent; latent.is_empty()) {
+  if (Latent& latent = model->latent; latent.is_empty() || source.is_asleep()) {
     x_BTD = run_layer(middle, x_BTD, x_BTD, context);
   } else {
     if (source.reads_tokens()) {
@@ -164,8 +172,8 @@ Tensor FreeTransformerImpl::logits(const Tensor& hidden_BTD) {
 
 Tensor FreeTransformerImpl::encode(const Batch& batch) {
   FF_CHECK(!model->latent.is_empty());
-  const AttentionContext context = attention_context(batch);
-  return model->latent->bit_logits(first_half(batch, context), context, recompute_);
+  const auto [x_BTD, context] = first_half(batch);
+  return model->latent->bit_logits(x_BTD, context, recompute_);
 }
 
 Loss FreeTransformerImpl::loss(const Batch& batch, const Tensor& targets_BT,

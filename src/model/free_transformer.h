@@ -33,24 +33,28 @@ class LatentSource {
   // Uniform over the codes: every bit with probability 1/2.
   static LatentSource prior(Tensor uniforms_BTZ);
   static LatentSource given(Tensor codes_BT);
+  // There are no codes: the decoder alone, as if the model had no latent. How one begins that is to
+  // know first what can be known without Z.
+  static LatentSource asleep();
 
   // Only these tokens teach the encoder through the decoder: cheaper, unbiased, noisier.
   LatentSource with_gradient_of(ops::GradientSample sample) const;
 
+  bool is_asleep() const { return asleep_; }
   bool reads_tokens() const { return reads_tokens_; }
   const ops::GradientSample& gradient_sample() const { return gradient_sample_; }
   const Tensor& uniforms_BTZ() const { return uniforms_BTZ_; }
   const Tensor& codes_BT() const { return codes_BT_; }
 
  private:
-  bool reads_tokens_ = false;
+  bool reads_tokens_ = false, asleep_ = false;
   Tensor uniforms_BTZ_, codes_BT_;
   ops::GradientSample gradient_sample_;
 };
 
 struct ForwardResult {
   Tensor hidden_BTD;      // after the final norm; logits() reads it out
-  Tensor codes_BT;        // z; undefined without a latent
+  Tensor codes_BT;        // z; undefined without a latent, and where it is asleep
   Tensor bit_logits_BTZ;  // fp32; undefined unless the posterior was asked
 };
 
@@ -68,7 +72,7 @@ struct Loss {
   Tensor kl_penalty;     // Σ max(0, KL_t - κ), nats per target; 0 for the plain decoder
   Tensor kl;             // Σ KL_t without the hinge, nats per target; 0 for the plain decoder
   Tensor nll_BT;         // per token: -log P(target), 0 where it does not count
-  Tensor kl_BT;          // per token, nats; undefined for the plain decoder
+  Tensor kl_BT;          // per token, nats; undefined unless the posterior was asked
   ForwardResult forward;
 };
 
@@ -76,7 +80,9 @@ struct Loss {
 class LatentImpl : public torch::nn::Module {
  public:
   explicit LatentImpl(const ModelConfig& config);
-  // The encoder: bit logits of every token, from the first half's output x_BTD. fp32.
+  // The encoder: what it reads from the first half's output x_BTD.
+  Tensor read(const Tensor& x_BTD, const AttentionContext& context, bool recompute);
+  // Bit logits of every token. fp32.
   Tensor bit_logits(const Tensor& x_BTD, const AttentionContext& context, bool recompute);
 
   Tensor query;  // [D], ζ
@@ -99,6 +105,12 @@ class DecoderImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Decoder);
 
+// The output X of the first half of the blocks, which the encoder reads.
+struct Halfway {
+  Tensor x_BTD;
+  AttentionContext context;
+};
+
 class FreeTransformerImpl : public torch::nn::Module {
  public:
   // Weights are not initialised: call initialize() or load_weights() (weights.h).
@@ -107,6 +119,8 @@ class FreeTransformerImpl : public torch::nn::Module {
   // A plain decoder ignores `source`.
   ForwardResult forward(const Batch& batch, const LatentSource& source);
   Tensor logits(const Tensor& hidden_BTD);
+
+  Halfway first_half(const Batch& batch);
 
   // The encoder alone: bit logits of every token, fp32 [B, T, Z]. Needs a latent.
   Tensor encode(const Batch& batch);
@@ -126,7 +140,6 @@ class FreeTransformerImpl : public torch::nn::Module {
   Linear lm_head{nullptr};  // empty when tied to the embedding
 
  private:
-  Tensor first_half(const Batch& batch, const AttentionContext& context);
   AttentionContext attention_context(const Batch& batch) const;
   Tensor run_layer(int64_t index, const Tensor& x_BTD, const Tensor& kv_BTD,
                    const AttentionContext& context);

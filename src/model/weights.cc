@@ -89,26 +89,38 @@ Tensor rows_from_bits(const Tensor& vectors_ZD) {
   return rows_CD / std::sqrt(double(Z));
 }
 
+// The index-th tensor of the manifest: each has its own random numbers.
+Tensor draw(const ModelConfig& config, const TensorSpec& spec, uint64_t index, uint64_t seed,
+            TableInit table) {
+  const RandomSource source(seed, RandomStream::kInit);
+  if (spec.name.ends_with("norm.weight")) return at::ones(spec.shape);
+  if (spec.part == ModelPart::kPostSampler && table == TableInit::kBits) {
+    return rows_from_bits(normals({config.latent.bits, spec.shape[1]}, source, index)) *
+           config.initializer_range;
+  }
+  return normals(spec.shape, source, index) * config.initializer_range;
+}
+
 }  // namespace
 
 void initialize(FreeTransformer& model, uint64_t seed, TableInit table) {
   const torch::NoGradGuard no_grad;
-  const RandomSource source(seed, RandomStream::kInit);
   auto parameters = model->named_parameters();
   uint64_t index = 0;
   for (const TensorSpec& spec : tensor_manifest(model->config())) {
-    Tensor& parameter = parameters[spec.name];
-    const double scale = model->config().initializer_range;
-    if (spec.name.ends_with("norm.weight")) {
-      parameter.fill_(1);
-    } else if (spec.part == ModelPart::kPostSampler && table == TableInit::kBits) {
-      const int64_t Z = model->config().latent.bits;
-      parameter.copy_(rows_from_bits(normals({Z, spec.shape[1]}, source, index)) * scale);
-    } else {
-      parameter.copy_(normals(spec.shape, source, index) * scale);
-    }
+    parameters[spec.name].copy_(draw(model->config(), spec, index++, seed, table));
+  }
+}
+
+Tensor initial_weight(const ModelConfig& config, const std::string& name, uint64_t seed,
+                      TableInit table) {
+  uint64_t index = 0;
+  for (const TensorSpec& spec : tensor_manifest(config)) {
+    if (spec.name == name) return draw(config, spec, index, seed, table);
     ++index;
   }
+  FF_CHECK(false);
+  return {};
 }
 
 Tensor to_tensor(const TensorInfo& info, std::span<const std::byte> data) {

@@ -19,6 +19,9 @@ enum class TableInit {
 // Matrices, ζ and the latent's table ~ N(0, initializer_range²), norms 1. Depends on the seed
 // alone, not on device, dtype or LibTorch's version.
 void initialize(FreeTransformer& model, uint64_t seed, TableInit table = TableInit::kRandom);
+// One of them, fp32 on the CPU.
+Tensor initial_weight(const ModelConfig& config, const std::string& name, uint64_t seed,
+                      TableInit table = TableInit::kRandom);
 
 // Copies every tensor, converted to the parameter's dtype and moved to its device.
 void load_weights(FreeTransformer& model, const Checkpoint& checkpoint);

@@ -56,6 +56,12 @@ void list(Fields& fields, LatentSettings& s) {
   fields.add("sharpen_after", &s.sharpen_after, "steps before that");
   fields.choice("init", s.init, {"random", "bits"},
                 "the table of codes: random rows (the paper), or sums of one vector per bit");
+  fields.choice(
+      "encoder_init", s.encoder_init, {"random", "ahead"},
+      "how the encoder begins: at random (the paper), or with weights made from the first "
+      "batch it sees, looking at the next token and saying what the decoder cannot know");
+  fields.add("wake_after", &s.wake_after,
+             "steps in which the decoder learns alone, as if there were no latent");
   fields.choice("gradient", s.gradient, {"exact", "sampled"},
                 "of the bits' logits: of every token, or of one token in gradient_group, scaled up "
                 "(unbiased, cheaper, noisier)");
@@ -140,6 +146,14 @@ void check_numbers(const Fields& f, const TrainConfig& c) {
   if (c.latent.sharpen_after < 0 || c.latent.sharpen_after >= c.run.steps) {
     f.reject("latent.sharpen_after", fmt::format("0 to below run.steps = {}", c.run.steps));
   }
+  if (c.latent.wake_after < 0 || c.latent.wake_after >= c.run.steps) {
+    f.reject("latent.wake_after", fmt::format("0 to below run.steps = {}", c.run.steps));
+  }
+  if (c.latent.sharpen_by != 1 && c.latent.sharpen_after < c.latent.wake_after) {
+    f.reject("latent.sharpen_after",
+             fmt::format("latent.wake_after = {} or more: before that there is nothing to sharpen",
+                         c.latent.wake_after));
+  }
   require(f, "batch.tokens_per_step",
           c.batch.tokens_per_step >= 1 && c.batch.tokens_per_step <= 1'000'000'000, "1 to 10^9");
   require(f, "batch.micro_rows", c.batch.micro_rows >= 0, "0 or more");
@@ -177,7 +191,9 @@ void check_effects(Fields& fields, const TrainConfig& config) {
     }
     fields.no_effect("latent.bits", "model.from gives the shape");
     if (config_json != config.model.from) {
-      fields.no_effect("latent.init", "model.from gives the weights");
+      for (const char* key : {"latent.init", "latent.encoder_init", "latent.wake_after"}) {
+        fields.no_effect(key, "model.from gives the weights");
+      }
     }
   }
   if (!has_latent) {

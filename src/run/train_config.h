@@ -50,6 +50,8 @@ struct LatentSettings {
   double sharpen_by = 1.0;
   int64_t sharpen_after = 0;
   std::string init = "random";
+  std::string encoder_init = "random";
+  int64_t wake_after = 0;
   std::string gradient = "exact";
   int64_t gradient_group = 4;
 };

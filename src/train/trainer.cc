@@ -10,6 +10,7 @@
 #include "core/log.h"
 #include "core/tensor_manifest.h"
 #include "engine/likelihood.h"
+#include "model/foresight.h"
 #include "model/torch_engine.h"
 #include "model/weights.h"
 #include "ops/arena.h"
@@ -91,6 +92,8 @@ class Trainer {
 
   StepFigures train_step();
   KlPrice price(int64_t step) const;
+  void fall_asleep();
+  void wake(const Batch& batch);
   void sharpen();
   [[noreturn]] void stop_diverged(int64_t step, double found) const;
 
@@ -109,6 +112,18 @@ class Trainer {
   }
   int64_t gradient_group() const {
     return config_.latent.gradient == "sampled" ? config_.latent.gradient_group : 1;
+  }
+  TableInit table_init() const {
+    return config_.latent.init == "bits" ? TableInit::kBits : TableInit::kRandom;
+  }
+  // Weights to start from are a latent's too: it is awake in them.
+  bool begins_from_weights() const { return std::filesystem::is_directory(config_.model.from); }
+  int64_t wakes_after() const { return begins_from_weights() ? 0 : config_.latent.wake_after; }
+  bool is_asleep() const { return state_.step < wakes_after(); }
+  ModelConfig plain() const {
+    ModelConfig config = model_config_;
+    config.latent = {};
+    return config;
   }
   bool is_last_step() const { return state_.step == config_.run.steps; }
   bool evaluation_due() const {
@@ -153,15 +168,15 @@ Trainer::Trainer(const TrainRequest& request)
   const auto checkpoint = checkpoint_to_resume(request.resume);
 
   model_ = FreeTransformer(model_config_);
-  if (!checkpoint && std::filesystem::is_directory(config_.model.from)) {
+  if (!checkpoint && begins_from_weights()) {
     load_weights(model_, Checkpoint(config_.model.from));
   } else if (!checkpoint) {
-    initialize(model_, uint64_t(config_.run.seed),
-               config_.latent.init == "bits" ? TableInit::kBits : TableInit::kRandom);
+    initialize(model_, uint64_t(config_.run.seed), table_init());
   }
   model_->to(device_);
   model_->set_recompute(config_.run.recompute);
   optimizer_ = std::make_unique<AdamW>(model_, config_.optimizer, compute_dtype());
+  if (!checkpoint && model_config_.latent.present() && is_asleep()) fall_asleep();
   state_.data = fingerprint(*data_);
   if (checkpoint) resume_from(*checkpoint);
   if (request.resume != "auto") folder_->set_aside_after(state_.step);
@@ -262,19 +277,44 @@ KlPrice Trainer::price(int64_t step) const {
           beta_path_.at(step, config_.latent.beta)};
 }
 
+constexpr const char* kReadout = "model.latent.readout.weight";
+constexpr const char* kTable = "model.latent.post_sampler.weight";
+
+// No bit leans, and no code moves anything: checkpoints and evaluations on the way are those of the
+// decoder alone.
+void Trainer::fall_asleep() {
+  for (const char* name : {kReadout, kTable}) optimizer_->masters().at(name).zero_();
+  optimizer_->refresh_model();
+}
+
+void Trainer::wake(const Batch& batch) {
+  const auto masters = optimizer_->masters();
+  for (const char* name : {kReadout, kTable}) {
+    Tensor(masters.at(name))
+        .copy_(initial_weight(model_config_, name, uint64_t(config_.run.seed), table_init()));
+  }
+  optimizer_->refresh_model();
+  if (config_.latent.encoder_init == "ahead") {
+    for (const auto& [name, weight] : look_ahead(model_, batch)) {
+      Tensor(masters.at(name)).copy_(weight);
+    }
+    optimizer_->refresh_model();
+  }
+  if (state_.step > 0) status_.say(fmt::format("step {}: the latent wakes", state_.step));
+}
+
 // Every logit times a factor. It is in the weights from then on: checkpoints hold it, and the model
 // knows nothing of it.
 void Trainer::sharpen() {
   const double factor = config_.latent.sharpen_by;
   if (factor == 1 || !model_config_.latent.present()) return;
-  optimizer_->masters().at("model.latent.readout.weight").mul_(factor);
+  optimizer_->masters().at(kReadout).mul_(factor);
   optimizer_->refresh_model();
   status_.say(fmt::format("step {}: the bits' logits times {:g}", state_.step, factor));
 }
 
 StepFigures Trainer::train_step() {
   const int64_t step = state_.step;
-  if (step == config_.latent.sharpen_after) sharpen();
   StepFigures figures;
   figures.price = price(step);
   figures.learning_rate =
@@ -289,11 +329,16 @@ StepFigures Trainer::train_step() {
     passes.push_back(make_batch(rows, device_));
     figures.targets += passes.back().target_count;
   }
+  if (model_config_.latent.present() && !begins_from_weights() &&
+      step == config_.latent.wake_after) {
+    wake(passes[0].batch);
+  }
+  if (step == config_.latent.sharpen_after) sharpen();
   const auto all_targets = double(std::max<int64_t>(1, figures.targets));
   uint64_t row = first_row;
   for (const TrainingBatch& pass : passes) {
-    LatentSource source;
-    if (model_config_.latent.present()) {
+    LatentSource source = LatentSource::asleep();
+    if (model_config_.latent.present() && !is_asleep()) {
       std::vector<uint64_t> sequences;
       for (int64_t b = 0; b < pass.targets_BT.size(0); ++b) sequences.push_back(row++);
       source = LatentSource::posterior(ops::latent_uniforms(uint64_t(config_.run.seed), sequences,
@@ -359,9 +404,10 @@ void Trainer::show(const OrderedJson& line) {
   timing["seconds"] = seconds;
   timing["tokens_per_second"] = tokens_per_second;
   if (gemm_rate_ > 0) {
-    timing["share_of_gemm_rate"] = tokens_per_second *
-                                   training_flops_per_token(model_config_, T_, gradient_group()) /
-                                   gemm_rate_;
+    timing["share_of_gemm_rate"] =
+        tokens_per_second *
+        training_flops_per_token(is_asleep() ? plain() : model_config_, T_, gradient_group()) /
+        gemm_rate_;
   }
   timing_->append(timing);
   if (events_) {
@@ -451,7 +497,8 @@ bool Trainer::finish_step(OrderedJson line) {
     // By a bound on the likelihood, never by posterior CE: that one the encoder can buy.
     if (!std::isfinite(result->bound())) stop_diverged(state_.step, result->bound());
     // While κ and β are on their way it is a bound of another objective: lowest where Z is silent.
-    is_best = state_.step > std::max(kappa_path_.end(), beta_path_.end()) &&
+    // A latent asleep has none.
+    is_best = state_.step > std::max({kappa_path_.end(), beta_path_.end(), wakes_after()}) &&
               !(result->bound() >= state_.best_bound);
     if (is_best) {
       state_.best_bound = result->bound();
@@ -515,7 +562,7 @@ TrainOutcome Trainer::run() {
     const OrderedJson line = log_line(figures);
     if (due(state_.step, config_.logging.every) || is_last_step()) {
       show(line);
-      if (model_config_.latent.present() && state_.step * 10 >= config_.run.steps) {
+      if (model_config_.latent.present() && !is_asleep() && state_.step * 10 >= config_.run.steps) {
         idle_latent_.see(figures.kl_nats / std::log(2.0), figures.price.kappa_bits);
       }
     }

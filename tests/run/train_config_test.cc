@@ -155,6 +155,7 @@ TEST_F(TrainConfigTest, RefusesNumbersOutOfRangeByTheirKey) {
                                  "latent.sharpen_by=0.0009",
                                  "latent.sharpen_by=1001",
                                  "latent.sharpen_after=-1",
+                                 "latent.wake_after=-1",
                                  "batch.tokens_per_step=0",
                                  "batch.tokens_per_step=9223372036854775807",
                                  "batch.micro_rows=-1",
@@ -243,6 +244,8 @@ TEST_F(TrainConfigTest, RefusesAnInitialTableBesideWeights) {
   write_model(true, folder.path() / "checkpoint" / "config.json");
   const std::string from = "model.from=" + (folder.path() / "checkpoint").string();
   expect_no_effect(kPlain, {from}, "latent.init", "bits", "model.from gives the weights");
+  expect_no_effect(kPlain, {from}, "latent.encoder_init", "ahead", "model.from gives the weights");
+  expect_no_effect(kPlain, {from}, "latent.wake_after", "5", "model.from gives the weights");
   EXPECT_NO_THROW(read(kPlain, {from, "latent.kappa_bits=1"}));
 }
 
@@ -283,6 +286,29 @@ TEST_F(TrainConfigTest, RefusesToSharpenWhenTheRunIsOver) {
       "--set latent.sharpen_after=100: latent.sharpen_after is 100, expected 0 to below "
       "run.steps = 100",
       read(kFree, {"run.steps=100", "latent.sharpen_by=4", "latent.sharpen_after=100"}));
+}
+
+TEST_F(TrainConfigTest, RefusesALatentThatNeverWakes) {
+  EXPECT_NO_THROW(read(kFree, {"run.steps=100", "latent.wake_after=99"}));
+  EXPECT_FREEFORMER_ERROR(
+      ErrorCode::kInvalidArgument,
+      "--set latent.wake_after=100: latent.wake_after is 100, expected 0 to below run.steps = 100",
+      read(kFree, {"run.steps=100", "latent.wake_after=100"}));
+}
+
+TEST_F(TrainConfigTest, RefusesToSharpenALatentThatSleeps) {
+  const std::vector<std::string> settings = {"latent.wake_after=50", "latent.sharpen_by=4"};
+  const auto with = [&](const char* last) {
+    std::vector<std::string> all = settings;
+    all.push_back(last);
+    return all;
+  };
+  EXPECT_NO_THROW(read(kFree, with("latent.sharpen_after=50")));
+  EXPECT_FREEFORMER_ERROR(
+      ErrorCode::kInvalidArgument,
+      "--set latent.sharpen_after=49: latent.sharpen_after is 49, expected latent.wake_after = 50 "
+      "or more: before that there is nothing to sharpen",
+      read(kFree, with("latent.sharpen_after=49")));
 }
 
 TEST_F(TrainConfigTest, RefusesAStepWithoutASharpening) {

@@ -209,6 +209,66 @@ TEST(Trainer, ARunBehindItsSharpeningIsNotSharpenedAgain) {
   EXPECT_LT((readout("next") / once - 2).abs().max().item<double>(), 1e-6) << "a run of its own";
 }
 
+// Asleep, the model is its decoder: no bit leans, no code moves anything, nothing of it learns.
+TEST(Trainer, ALatentSleepsUntilItsStepAndThenWakes) {
+  const TemporaryFolder folder;
+  for (const std::string precision : {"run.precision=fp32", "run.precision=bf16"}) {
+    const TrainConfig config =
+        tiny_run(folder.path() / precision,
+                 {precision, "run.steps=9", "latent.bits=3", "latent.wake_after=6",
+                  "latent.encoder_init=ahead", "logging.every=1", "evaluation.every=3"});
+    run_quietly(config);
+    const auto lines = metrics(config.folder);
+    ASSERT_EQ(lines.size(), 9u);
+    for (size_t i = 0; i < lines.size(); ++i) {
+      if (i < 6) {
+        EXPECT_EQ(lines[i]["kl_bits"], 0.0) << i;
+        EXPECT_EQ(lines[i]["loss"], lines[i]["posterior_ce"]) << i;
+      } else {
+        EXPECT_GT(lines[i]["kl_bits"].get<double>(), 0.1) << i;
+      }
+    }
+    const auto evaluation = lines[5]["evaluation"];
+    EXPECT_EQ(evaluation["elbo"]["nats_per_token"], evaluation["prior_ce"]["nats_per_token"]);
+    const auto at = [&](int step) {
+      return config.folder / "checkpoints" / ("step-" + std::to_string(step));
+    };
+    for (const char* name : {"model.latent.readout.weight", "model.latent.post_sampler.weight"}) {
+      for (const int step : {3, 6}) {
+        EXPECT_EQ(weight(at(step), name).abs().max().item<double>(), 0) << name << step;
+      }
+      EXPECT_GT(weight(at(9), name).abs().max().item<double>(), 0.01) << name;
+    }
+    const char* query = "model.latent.encoder.self_attn.q_proj.weight";
+    EXPECT_TRUE(at::equal(weight(at(3), query), weight(at(6), query)));
+    EXPECT_FALSE(at::equal(weight(at(6), query), weight(at(9), query)));
+  }
+}
+
+TEST(Trainer, ALatentWithRandomWeightsWakesWithThoseItWouldHaveBegunWith) {
+  const TemporaryFolder folder;
+  const auto run = [&](const char* name, std::vector<std::string> assignments) {
+    assignments.insert(assignments.end(), {"run.steps=4", "latent.bits=3", "checkpoints.every=1",
+                                           "optimizer.learning_rate=1e-12"});
+    run_quietly(tiny_run(folder.path() / name, assignments));
+    return folder.path() / name / "checkpoints/latest";
+  };
+  const auto awake = run("awake", {}), woken = run("woken", {"latent.wake_after=2"});
+  for (const TensorSpec& spec : tensor_manifest(Checkpoint(awake).config())) {
+    EXPECT_LT((weight(awake, spec.name) - weight(woken, spec.name)).abs().max().item<double>(),
+              1e-9)
+        << spec.name;
+  }
+}
+
+TEST(Trainer, NoCheckpointIsTheBestBeforeTheLatentIsAwake) {
+  const TemporaryFolder folder;
+  const TrainConfig config =
+      tiny_run(folder.path() / "run", {"run.steps=4", "latent.bits=4", "latent.wake_after=3",
+                                       "evaluation.every=1", "latent.encoder_init=ahead"});
+  EXPECT_EQ(run_quietly(config).best_step, 4);
+}
+
 // A sweep's plain baselines get the file's settings.
 TEST(Trainer, APlainModelHasNothingToSharpen) {
   const TemporaryFolder folder;
