@@ -66,24 +66,22 @@ void speak_of_news(LatentImpl& latent, const Tensor& x_MD, const Tensor& y_MD) {
     return v_MD.t().matmul(v_MD) / double(v_MD.size(0));
   };
   // The directions with the most news beside what is known and some noise τ, which keeps out those
-  // where y hardly varies: S_news v = λ (S_known + τ) v. Weighted by λ: little news is mostly
-  // noise.
+  // where y hardly varies: S_news v = λ (S_known + τ) v.
   const Tensor news_DD = covariance(news_MD), known_DD = covariance(known_MD);
-  const Tensor noise_DD = (news_DD + known_DD).diagonal().mean() * at::eye(D, y_MD.options());
+  const Tensor noise_DD =
+      (news_DD + known_DD).diagonal().mean().clamp_min(1e-12) * at::eye(D, y_MD.options());
   const Tensor whitening_DD = at::inverse(at::linalg_cholesky(known_DD + noise_DD));
-  const auto [shares, vectors] =
-      at::linalg_eigh(whitening_DD.matmul(news_DD).matmul(whitening_DD.t()));
-  // They rise: the last are the first.
-  const Tensor directions_DC = whitening_DD.t().matmul(vectors.narrow(1, D - count, count)) *
-                               shares.narrow(0, D - count, count).clamp_min(0).sqrt();
-  const Tensor initial_ZC = latent.readout->weight.narrow(1, 0, count).to(at::kDouble);
-  Tensor readout_ZD = std::get<0>(at::linalg_qr(initial_ZC)).matmul(directions_DC.t());
+  const Tensor vectors_DD =
+      std::get<1>(at::linalg_eigh(whitening_DD.matmul(news_DD).matmul(whitening_DD.t())));
+  // Their eigenvalues rise: the last are the first.
+  Tensor readout_CD = vectors_DD.narrow(1, D - count, count).flip(1).t().matmul(whitening_DD);
   const Tensor mean_D = y_MD.mean(0);
-  readout_ZD =
-      readout_ZD - readout_ZD.matmul(mean_D).outer(mean_D) / mean_D.dot(mean_D).clamp_min(1e-12);
-  const Tensor loudness = root_mean_square(y_MD.matmul(readout_ZD.t()));
-  if (loudness.item<double>() < 1e-9) return;  // no news at all, as where rows have one token
-  latent.readout->weight.copy_(readout_ZD * (kLogit / loudness));
+  readout_CD =
+      readout_CD - readout_CD.matmul(mean_D).outer(mean_D) / mean_D.dot(mean_D).clamp_min(1e-12);
+  const Tensor loudness_C = y_MD.matmul(readout_CD.t()).square().mean(0).sqrt();
+  // No news at all, as where rows have one token: what was drawn stays.
+  if (loudness_C.min().item<double>() < 1e-9) return;
+  latent.readout->weight.narrow(0, 0, count).copy_(readout_CD * (kLogit / loudness_C).unsqueeze(1));
 }
 
 }  // namespace

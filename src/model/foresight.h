@@ -10,8 +10,8 @@
 //                        Σ_i a_i² cos((r-1) θ_i) / sqrt(H),   a_i² = λ θ_i,
 //                    greatest at r = 1: the next token. λ sets how far its neighbours are behind.
 //   what it says     y, what the read-out reads, less the best linear guess of it from x at the
-//                    same token: news, that which the decoder cannot know there. The bits are a
-//                    random rotation of the news' Z first principal directions, with mean 0.
+//                    same token: news, that which the decoder cannot know there. Bit h is the
+//                    direction of y with the h-th most news beside what is known, with mean 0.
 //   that it is heard the table's rows are scaled until R is as large as X.
 //
 // The model stays the paper's: these are values of its weights, and training moves them as any

@@ -72,9 +72,10 @@ AdamW::AdamW(FreeTransformer model, const OptimizerSettings& settings, at::Scala
         slot.by_rows ? at::zeros({slot.master.size(0)}, at::kLong) : at::zeros({}, at::kLong);
     slot.time = slot.time.to(slot.master.device());
     slot.decays = slot.master.dim() >= 2;
-    slot.rate = slot.by_rows                             ? settings.table_factor
-                : slot.name.starts_with("model.latent.") ? settings.encoder_factor
-                                                         : 1.0;
+    slot.of_encoder = !slot.by_rows && slot.name.starts_with("model.latent.");
+    slot.rate = slot.by_rows      ? settings.table_factor
+                : slot.of_encoder ? settings.encoder_factor
+                                  : 1.0;
     slots_.push_back(std::move(slot));
   }
 }
@@ -117,31 +118,32 @@ double AdamW::gradient_norm() const {
 }
 
 // All of them in one pass over their memory.
-void AdamW::update_fused(double learning_rate, double clip) {
+void AdamW::update_fused(double learning_rate, double clip, double encoder_share) {
   std::vector<kernels::AdamWTensor> tensors;
   for (Slot& slot : slots_) {
     if (slot.by_rows || !slot.gradient.defined()) continue;
     slot.time.add_(1);
     const auto t = double(slot.time.item<int64_t>());
     slot.gradient = slot.gradient.contiguous();
-    tensors.push_back({.master = slot.master.data_ptr<float>(),
-                       .m = slot.m.data_ptr<float>(),
-                       .v = slot.v.data_ptr<float>(),
-                       .gradient = slot.gradient.data_ptr<float>(),
-                       .rounded = slot.rounded ? reinterpret_cast<BFloat16*>(
-                                                     slot.parameter.data_ptr<at::BFloat16>())
-                                               : nullptr,
-                       .count = slot.master.numel(),
-                       .learning_rate = float(learning_rate * slot.rate),
-                       .decay = float(slot.decays ? settings_.weight_decay : 0),
-                       .beta1 = float(settings_.beta1),
-                       .beta2 = float(settings_.beta2),
-                       .epsilon = float(settings_.epsilon),
-                       .rest1 = float(1 - settings_.beta1),
-                       .rest2 = float(1 - settings_.beta2),
-                       .correction1 = float(1 - std::pow(settings_.beta1, t)),
-                       .correction2 = float(1 - std::pow(settings_.beta2, t)),
-                       .gradient_scale = float(clip)});
+    tensors.push_back(
+        {.master = slot.master.data_ptr<float>(),
+         .m = slot.m.data_ptr<float>(),
+         .v = slot.v.data_ptr<float>(),
+         .gradient = slot.gradient.data_ptr<float>(),
+         .rounded = slot.rounded
+                        ? reinterpret_cast<BFloat16*>(slot.parameter.data_ptr<at::BFloat16>())
+                        : nullptr,
+         .count = slot.master.numel(),
+         .learning_rate = float(learning_rate * slot.rate * (slot.of_encoder ? encoder_share : 1)),
+         .decay = float(slot.decays ? settings_.weight_decay : 0),
+         .beta1 = float(settings_.beta1),
+         .beta2 = float(settings_.beta2),
+         .epsilon = float(settings_.epsilon),
+         .rest1 = float(1 - settings_.beta1),
+         .rest2 = float(1 - settings_.beta2),
+         .correction1 = float(1 - std::pow(settings_.beta1, t)),
+         .correction2 = float(1 - std::pow(settings_.beta2, t)),
+         .gradient_scale = float(clip)});
   }
   kernels::adamw_update(tensors);
 }
@@ -177,7 +179,7 @@ void AdamW::update_rows(Slot& slot, double learning_rate, double clip) const {
   }
 }
 
-void AdamW::step(double learning_rate, std::optional<double> norm) {
+void AdamW::step(double learning_rate, std::optional<double> norm, double encoder_share) {
   const kernels::TimedPart part("AdamW");
   const torch::NoGradGuard no_grad;
   double clip = 1.0;
@@ -186,12 +188,12 @@ void AdamW::step(double learning_rate, std::optional<double> norm) {
   }
   // All masters are on one device.
   const bool fused = !slots_.empty() && ops::has_kernels_for({slots_[0].master});
-  if (fused) update_fused(learning_rate, clip);
+  if (fused) update_fused(learning_rate, clip, encoder_share);
   for (Slot& slot : slots_) {
     if (slot.by_rows) {
       update_rows(slot, learning_rate * slot.rate, clip);
     } else if (!fused) {
-      update_all(slot, learning_rate * slot.rate, clip);
+      update_all(slot, learning_rate * slot.rate * (slot.of_encoder ? encoder_share : 1), clip);
     }
     slot.gradient.reset();
     slot.rows.clear();

@@ -34,8 +34,9 @@ class AdamW {
   double gradient_norm() const;
 
   // Clips, updates masters and model, forgets the gradients. `learning_rate` is today's; `norm` is
-  // gradient_norm(), where the caller knows it already.
-  void step(double learning_rate, std::optional<double> norm = {});
+  // gradient_norm(), where the caller knows it already; the encoder path learns at `encoder_share`
+  // of its rate.
+  void step(double learning_rate, std::optional<double> norm = {}, double encoder_share = 1);
 
   // fp32 weights by name; what a checkpoint holds.
   std::map<std::string, Tensor> masters() const;
@@ -54,13 +55,13 @@ class AdamW {
     Tensor master, m, v;
     Tensor time;      // int64: a scalar, or [C] for the table of codes
     double rate = 1;  // factor on the learning rate
-    bool decays = false, by_rows = false;
+    bool decays = false, by_rows = false, of_encoder = false;
     bool rounded = false;      // the parameter is a copy of the master in fewer bits
     Tensor gradient;           // dense, fp32; undefined: none yet
     std::vector<Tensor> rows;  // by_rows: the passes' sparse gradients
   };
 
-  void update_fused(double learning_rate, double clip);
+  void update_fused(double learning_rate, double clip, double encoder_share);
   void update_all(Slot& slot, double learning_rate, double clip) const;
   void update_rows(Slot& slot, double learning_rate, double clip) const;
 

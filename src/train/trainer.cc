@@ -120,6 +120,13 @@ class Trainer {
   bool begins_from_weights() const { return std::filesystem::is_directory(config_.model.from); }
   int64_t wakes_after() const { return begins_from_weights() ? 0 : config_.latent.wake_after; }
   bool is_asleep() const { return state_.step < wakes_after(); }
+  // An encoder that wakes late has a warm-up of its own, as long as the run's: before the decoder
+  // hears it, its gradients are noise, and Adam makes as much of them as of any others.
+  double encoder_warmth() const {
+    const int64_t warmup = config_.schedule.warmup_steps;
+    if (wakes_after() == 0 || warmup == 0) return 1;
+    return std::min(1.0, double(state_.step - wakes_after() + 1) / double(warmup));
+  }
   ModelConfig plain() const {
     ModelConfig config = model_config_;
     config.latent = {};
@@ -360,7 +367,7 @@ StepFigures Trainer::train_step() {
   figures.gradient_norm = optimizer_->gradient_norm();
   if (!std::isfinite(figures.loss)) stop_diverged(step + 1, figures.loss);
   if (!std::isfinite(figures.gradient_norm)) stop_diverged(step + 1, figures.gradient_norm);
-  optimizer_->step(figures.learning_rate, figures.gradient_norm);
+  optimizer_->step(figures.learning_rate, figures.gradient_norm, encoder_warmth());
   return figures;
 }
 

@@ -154,10 +154,26 @@ TEST(LookAhead, PaddingIsNotAsked) {
   for (const auto& [name, weight] : a) expect_identical(weight, b.at(name));
 }
 
-TEST(LookAhead, RowsOfOneTokenHaveNoNewsAndLeaveFiniteWeights) {
-  FreeTransformer model = tiny_model(config_with(4));
-  for (const auto& [name, weight] : look_ahead(model, {tiny_tokens(3, 1), {}})) {
-    EXPECT_TRUE(at::isfinite(weight).all().item<bool>()) << name;
+TEST(LookAhead, RowsWithoutNewsLeaveFiniteWeights) {
+  for (const Tensor& tokens :
+       {tiny_tokens(3, 1), at::full({3, 1}, 7, at::kLong), at::full({4, 9}, 7, at::kLong)}) {
+    FreeTransformer model = tiny_model(config_with(4));
+    for (const auto& [name, weight] : look_ahead(model, {tokens, {}})) {
+      EXPECT_TRUE(at::isfinite(weight).all().item<bool>()) << name;
+    }
+  }
+}
+
+// Every bit has its own direction; there are no more of them than D.
+TEST(LookAhead, MoreBitsThanDimensionsKeepWhatWasDrawnForTheRest) {
+  ModelConfig config = config_with(10);
+  config.hidden_size = 8;
+  FreeTransformer model = tiny_model(config);
+  const Tensor before = model->model->latent->readout->weight.detach().clone();
+  look_ahead(model, {tiny_tokens(32, 24), {}});
+  const Tensor after = model->model->latent->readout->weight;
+  for (int64_t bit = 0; bit < 10; ++bit) {
+    EXPECT_EQ(at::equal(before[bit], after[bit]), bit >= 8) << bit;
   }
 }
 

@@ -133,6 +133,31 @@ TEST(AdamW, MovesOnlyTheRowsOfCodesThatWereDrawn) {
   EXPECT_LT((move.abs() - 0.01).abs().max().item<double>(), 1e-4);
 }
 
+TEST(AdamW, TheEncoderAloneLearnsAtItsShare) {
+  for (const bool kernels : {true, false}) {
+    ops::use_kernels(kernels);
+    FreeTransformer model = tiny_model(tiny_config(3));
+    OptimizerSettings s = settings();
+    s.weight_decay = 0;
+    s.clip_norm = 0;
+    std::map<std::string, Tensor> before;
+    for (const auto& item : model->named_parameters()) before[item.key()] = item.value().clone();
+    AdamW optimizer(model, s, at::kFloat);
+    set_gradients(model, 0);
+    optimizer.accumulate();
+    optimizer.step(0.01, {}, 0.25);
+    for (const auto& item : model->named_parameters()) {
+      const bool of_encoder = item.key() != kTable && item.key().starts_with("model.latent.");
+      const double moved = (item.value() - before[item.key()]).abs().max().item<double>();
+      const double factor = item.key() == kTable ? s.table_factor
+                            : of_encoder         ? 0.25 * s.encoder_factor
+                                                 : 1;
+      EXPECT_NEAR(moved, 0.01 * factor, 1e-4 * factor) << item.key();
+    }
+  }
+  ops::use_kernels(true);
+}
+
 TEST(AdamW, DecaysMatricesAlone) {
   FreeTransformer model = tiny_model(tiny_config(3));
   std::map<std::string, Tensor> before;

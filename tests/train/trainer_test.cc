@@ -261,6 +261,25 @@ TEST(Trainer, ALatentWithRandomWeightsWakesWithThoseItWouldHaveBegunWith) {
   }
 }
 
+// Adam's first step is as long as the rate, whatever the gradient.
+TEST(Trainer, AnEncoderThatWakesLateHasAWarmUpOfItsOwn) {
+  const TemporaryFolder folder;
+  const TrainConfig config =
+      tiny_run(folder.path() / "run",
+               {"run.steps=8", "latent.bits=3", "latent.wake_after=5", "checkpoints.every=1",
+                "schedule.kind=constant", "schedule.warmup_steps=4", "optimizer.weight_decay=0"});
+  run_quietly(config);
+  const auto moved = [&](int step, const char* name) {
+    const auto at = [&](int s) {
+      return weight(config.folder / "checkpoints" / ("step-" + std::to_string(s)), name);
+    };
+    return (at(step) - at(step - 1)).abs().max().item<double>();
+  };
+  EXPECT_NEAR(moved(6, "model.latent.encoder.mlp.up_proj.weight"), 0.01 / 4, 1e-4);
+  EXPECT_NEAR(moved(6, "model.latent.encoder.mlp.up_proj.weight") * 2,
+              moved(7, "model.latent.encoder.mlp.up_proj.weight"), 2e-3);
+}
+
 TEST(Trainer, NoCheckpointIsTheBestBeforeTheLatentIsAwake) {
   const TemporaryFolder folder;
   const TrainConfig config =
