@@ -5,15 +5,17 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/log.h"
 
 namespace freeformer {
 namespace {
 
 // Scores of the next token's neighbours are this many nats behind its own.
 constexpr double kMargin = 6.0;
-// Root of the mean square of the bits' logits: a rare event is firm, the usual nearly free.
-constexpr double kLogit = 2.0;
-constexpr double kRidge = 1e-3;  // beside entries of 1 in mean square
+// Root of the mean square of a bit's logits: a rare event is firm, the usual nearly free.
+constexpr double kLogit = 1.0;
+constexpr double kRidge = 1e-3;      // beside entries of 1 in mean square
+constexpr double kLeastNews = 1e-2;  // λ from which a direction has news
 
 // Products of doubles sum in the order of their threads; with one, the same seed is the same run.
 class OneThread {
@@ -37,7 +39,24 @@ Tensor least_squares(const Tensor& inputs_MD, const Tensor& targets_ME) {
   return at::linalg_solve(gram_DD, inputs_MD.t().matmul(targets_ME) / M);
 }
 
-void look_at_next_token(const ModelConfig& config, LatentImpl& latent, const Tensor& x_MD) {
+// Least squares want more tokens than dimensions; beyond this they only cost time.
+int64_t enough_tokens(int64_t D) { return std::max<int64_t>(8 * D, 4096); }
+
+// Gives weights to the model, and remembers them in fp32.
+class Weights {
+ public:
+  void set(const std::string& name, Tensor& parameter, const Tensor& value) {
+    parameter.copy_(value);
+    by_name_["model.latent." + name] = value.to(at::kFloat);
+  }
+  std::map<std::string, Tensor> take() { return std::move(by_name_); }
+
+ private:
+  std::map<std::string, Tensor> by_name_;
+};
+
+void look_at_next_token(const ModelConfig& config, LatentImpl& latent, const Tensor& x_MD,
+                        Weights& weights) {
   const int64_t H = config.head_dim;
   const Tensor turn_P =
       (at::arange(0, H, 2, x_MD.options()) * (-std::log(config.rope_theta) / double(H))).exp();
@@ -51,14 +70,14 @@ void look_at_next_token(const ModelConfig& config, LatentImpl& latent, const Ten
   const Tensor from_zeta_D = zeta_D / zeta_D.dot(zeta_D).clamp_min(1e-12);
   const Tensor u_D = least_squares(x_MD, at::ones({x_MD.size(0), 1}, x_MD.options())).squeeze(1);
   AttentionImpl& attention = *latent.encoder->self_attn;
-  attention.q_proj->weight.copy_(
-      query_H.outer(from_zeta_D).repeat({config.num_attention_heads, 1}));
-  attention.k_proj->weight.copy_(key_H.outer(u_D).repeat({config.num_key_value_heads, 1}));
+  weights.set("encoder.self_attn.q_proj.weight", attention.q_proj->weight,
+              query_H.outer(from_zeta_D).repeat({config.num_attention_heads, 1}));
+  weights.set("encoder.self_attn.k_proj.weight", attention.k_proj->weight,
+              key_H.outer(u_D).repeat({config.num_key_value_heads, 1}));
 }
 
-void speak_of_news(LatentImpl& latent, const Tensor& x_MD, const Tensor& y_MD) {
+void speak_of_news(LatentImpl& latent, const Tensor& x_MD, const Tensor& y_MD, Weights& weights) {
   const int64_t Z = latent.readout->weight.size(0), D = latent.readout->weight.size(1);
-  const int64_t count = std::min(Z, D);
   const Tensor known_ME = at::cat({x_MD, at::ones({x_MD.size(0), 1}, x_MD.options())}, 1);
   const Tensor news_MD = y_MD - known_ME.matmul(least_squares(known_ME, y_MD));
   const Tensor known_MD = y_MD - y_MD.mean(0) - news_MD;
@@ -68,57 +87,70 @@ void speak_of_news(LatentImpl& latent, const Tensor& x_MD, const Tensor& y_MD) {
   // The directions with the most news beside what is known and some noise τ, which keeps out those
   // where y hardly varies: S_news v = λ (S_known + τ) v.
   const Tensor news_DD = covariance(news_MD), known_DD = covariance(known_MD);
-  const Tensor noise_DD =
-      (news_DD + known_DD).diagonal().mean().clamp_min(1e-12) * at::eye(D, y_MD.options());
-  const Tensor whitening_DD = at::inverse(at::linalg_cholesky(known_DD + noise_DD));
-  const Tensor vectors_DD =
-      std::get<1>(at::linalg_eigh(whitening_DD.matmul(news_DD).matmul(whitening_DD.t())));
-  // Their eigenvalues rise: the last are the first.
-  Tensor readout_CD = vectors_DD.narrow(1, D - count, count).flip(1).t().matmul(whitening_DD);
+  const Tensor noise = (news_DD + known_DD).diagonal().mean().clamp_min(1e-3);
+  const Tensor whitening_DD =
+      at::inverse(at::linalg_cholesky(known_DD + noise * at::eye(D, y_MD.options())));
+  // λ rises: the last are the first.
+  const auto [lambda_D, vectors_DD] =
+      at::linalg_eigh(whitening_DD.matmul(news_DD).matmul(whitening_DD.t()));
+  // Bits for which there is no news stay as they were drawn: scaled up, they would be rounding.
+  const int64_t count = std::min(Z, lambda_D.gt(kLeastNews).sum().item<int64_t>());
+  if (count == 0) return;
+  Tensor rows_CD = vectors_DD.narrow(1, D - count, count).flip(1).t().matmul(whitening_DD);
   const Tensor mean_D = y_MD.mean(0);
-  readout_CD =
-      readout_CD - readout_CD.matmul(mean_D).outer(mean_D) / mean_D.dot(mean_D).clamp_min(1e-12);
-  const Tensor loudness_C = y_MD.matmul(readout_CD.t()).square().mean(0).sqrt();
-  // No news at all, as where rows have one token: what was drawn stays.
-  if (loudness_C.min().item<double>() < 1e-9) return;
-  latent.readout->weight.narrow(0, 0, count).copy_(readout_CD * (kLogit / loudness_C).unsqueeze(1));
+  rows_CD = rows_CD - rows_CD.matmul(mean_D).outer(mean_D) / mean_D.dot(mean_D).clamp_min(1e-12);
+  const Tensor size_C = y_MD.matmul(rows_CD.t()).square().mean(0).sqrt();
+  Tensor readout_ZD = latent.readout->weight.to(at::kDouble, /*non_blocking=*/false, /*copy=*/true);
+  readout_ZD.narrow(0, 0, count).copy_(rows_CD * (kLogit / size_C.clamp_min(1e-3)).unsqueeze(1));
+  weights.set("readout.weight", latent.readout->weight, readout_ZD);
 }
 
 }  // namespace
 
-std::map<std::string, Tensor> look_ahead(FreeTransformer& model, const Batch& batch) {
+std::map<std::string, Tensor> look_ahead(FreeTransformer& model, std::span<const Batch> batches) {
   const torch::NoGradGuard no_grad;
   FF_CHECK(!model->model->latent.is_empty());
   LatentImpl& latent = *model->model->latent;
-  const Halfway half = model->first_half(batch);
-  const auto tokens_MD = [&](const Tensor& x_BTD) {
+  // Padding is not asked.
+  const auto tokens_MD = [](const Batch& batch, const Tensor& x_BTD) {
     const Tensor x_MD = x_BTD.flatten(0, 1).to(at::kDouble);
     return batch.documents_BT.defined() ? x_MD.index({batch.documents_BT.flatten().ge(0)}) : x_MD;
   };
-  const Tensor x_MD = tokens_MD(latent.encoder->input_layernorm(half.x_BTD));
+  std::vector<Halfway> halves;
+  std::vector<Tensor> streams, normed, read;
+  int64_t count = 0;
+  for (const Batch& batch : batches) {
+    if (count >= enough_tokens(model->config().hidden_size)) break;
+    halves.push_back(model->first_half(batch));
+    streams.push_back(tokens_MD(batch, halves.back().x_BTD));
+    normed.push_back(tokens_MD(batch, latent.encoder->input_layernorm(halves.back().x_BTD)));
+    count += streams.back().size(0);
+  }
+  FF_CHECK(count > 0);
+  if (count < 4 * model->config().hidden_size) {
+    log(LogLevel::kWarn, "model",
+        "an encoder that looks ahead is made from {} tokens for {} dimensions, and takes chance "
+        "for "
+        "news; a larger batch.tokens_per_step helps",
+        count, model->config().hidden_size);
+  }
+  const Tensor x_MD = at::cat(normed);
+  Weights weights;
   {
     const OneThread one_thread;
-    look_at_next_token(model->config(), latent, x_MD);
+    look_at_next_token(model->config(), latent, x_MD, weights);
   }
-  const Tensor y_MD = tokens_MD(latent.read(half.x_BTD, half.context, /*recompute=*/false));
-  {
-    const OneThread one_thread;
-    speak_of_news(latent, x_MD, y_MD);
-    Tensor& table_CD = latent.post_sampler->weight;
-    const Tensor size = root_mean_square(tokens_MD(half.x_BTD));
-    table_CD.mul_((size / root_mean_square(table_CD.to(at::kDouble)).clamp_min(1e-12))
-                      .to(table_CD.scalar_type()));
+  for (size_t i = 0; i < halves.size(); ++i) {
+    read.push_back(tokens_MD(batches[i],
+                             latent.read(halves[i].x_BTD, halves[i].context, /*recompute=*/false)));
   }
-  std::map<std::string, Tensor> weights;
-  const std::string encoder = "model.latent.encoder.self_attn.";
-  const auto keep = [&](const std::string& name, const Tensor& weight) {
-    weights[name] = weight.detach().to(at::kFloat).clone();
-  };
-  keep(encoder + "q_proj.weight", latent.encoder->self_attn->q_proj->weight);
-  keep(encoder + "k_proj.weight", latent.encoder->self_attn->k_proj->weight);
-  keep("model.latent.readout.weight", latent.readout->weight);
-  keep("model.latent.post_sampler.weight", latent.post_sampler->weight);
-  return weights;
+  const OneThread one_thread;
+  speak_of_news(latent, x_MD, at::cat(read), weights);
+  const Tensor table_CD = latent.post_sampler->weight.to(at::kDouble);
+  weights.set("post_sampler.weight", latent.post_sampler->weight,
+              table_CD * (root_mean_square(at::cat(streams)) /
+                          root_mean_square(table_CD).clamp_min(1e-12)));
+  return weights.take();
 }
 
 }  // namespace freeformer

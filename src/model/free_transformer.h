@@ -33,8 +33,8 @@ class LatentSource {
   // Uniform over the codes: every bit with probability 1/2.
   static LatentSource prior(Tensor uniforms_BTZ);
   static LatentSource given(Tensor codes_BT);
-  // There are no codes: the decoder alone, as if the model had no latent. How one begins that is to
-  // know first what can be known without Z.
+  // There are no codes, as if the model had no latent: for a decoder that is to learn first what
+  // can be known without Z.
   static LatentSource asleep();
 
   // Only these tokens teach the encoder through the decoder: cheaper, unbiased, noisier.

@@ -22,10 +22,10 @@ int64_t decay_steps_of_wsd(const ScheduleSettings& settings, int64_t steps) {
 void list_fields(Fields& fields, ScheduleSettings& settings) {
   fields.choice("kind", settings.kind, {"constant", "cosine", "linear", "wsd"},
                 "how the learning rate goes on after the warm-up (wsd: stable, then a line down)");
-  fields.add("warmup_steps", &settings.warmup_steps,
-             "steps in which the rate rises along a line to its full value; left out, it is at "
-             "most a tenth "
-             "of run.steps");
+  fields.add(
+      "warmup_steps", &settings.warmup_steps,
+      "steps in which the rate rises along a line to its full value; left out, it is at "
+      "most a tenth of run.steps; as long for an encoder that wakes late (latent.wake_after)");
   fields.add("final_factor", &settings.final_factor, "share of the full rate at the last step");
   fields.add("decay_share", &settings.decay_share, "share of all steps in which wsd goes down");
 }

@@ -146,14 +146,7 @@ void check_numbers(const Fields& f, const TrainConfig& c) {
   if (c.latent.sharpen_after < 0 || c.latent.sharpen_after >= c.run.steps) {
     f.reject("latent.sharpen_after", fmt::format("0 to below run.steps = {}", c.run.steps));
   }
-  if (c.latent.wake_after < 0 || c.latent.wake_after >= c.run.steps) {
-    f.reject("latent.wake_after", fmt::format("0 to below run.steps = {}", c.run.steps));
-  }
-  if (c.latent.sharpen_by != 1 && c.latent.sharpen_after < c.latent.wake_after) {
-    f.reject("latent.sharpen_after",
-             fmt::format("latent.wake_after = {} or more: before that there is nothing to sharpen",
-                         c.latent.wake_after));
-  }
+  require(f, "latent.wake_after", c.latent.wake_after >= 0, "0 or more");
   require(f, "batch.tokens_per_step",
           c.batch.tokens_per_step >= 1 && c.batch.tokens_per_step <= 1'000'000'000, "1 to 10^9");
   require(f, "batch.micro_rows", c.batch.micro_rows >= 0, "0 or more");
@@ -222,6 +215,21 @@ void check_effects(Fields& fields, const TrainConfig& config) {
   }
 }
 
+// When the latent wakes, where it does.
+void check_waking(const Fields& f, const TrainConfig& c) {
+  const bool begins_from_weights =
+      !c.model.from.empty() && config_json_of(c.model) != std::filesystem::path(c.model.from);
+  if (begins_from_weights || (c.model.from.empty() && c.latent.bits == 0)) return;
+  if (c.latent.wake_after >= c.run.steps) {
+    f.reject("latent.wake_after", fmt::format("0 to below run.steps = {}", c.run.steps));
+  }
+  if (c.latent.sharpen_by != 1 && c.latent.sharpen_after < c.latent.wake_after) {
+    f.reject("latent.sharpen_after",
+             fmt::format("latent.wake_after = {} or more: before that there is nothing to sharpen",
+                         c.latent.wake_after));
+  }
+}
+
 // "section.key" -> value, of a text that Fields::write made: one line a key.
 std::map<std::string, std::string> key_values(const std::string& settings) {
   std::map<std::string, std::string> values;
@@ -281,6 +289,7 @@ TrainConfig read_train_config(const std::filesystem::path& file,
   }
   check(fields, "schedule.", config.schedule, config.run.steps);
   check_effects(fields, config);
+  check_waking(fields, config);
   // Shape mistakes name the key of this file, before any data is opened; the smallest stands in.
   if (config.model.from.empty()) model_config(config, 1, 1);
   // A checkpoint keeps its κ unless the settings have another.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "core/error.h"
 #include "core/file.h"
@@ -37,6 +38,14 @@ constexpr uint64_t kHeldOutSequences = uint64_t{1} << 62;
 // Logged steps in a row with a KL under a tenth of κ before it is worth a warning.
 constexpr int kIdleLatentLogs = 10;
 
+constexpr const char* kReadout = "model.latent.readout.weight";
+constexpr const char* kTable = "model.latent.post_sampler.weight";
+
+bool is_folder(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::is_directory(path, ignored);
+}
+
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -68,8 +77,9 @@ class IdleLatentWatch {
     if (++logs_ != kIdleLatentLogs) return;
     log(LogLevel::kWarn, "train",
         "the latent is hardly used: KL {:.4f} bits per token, under a tenth of κ = {:g}, for the "
-        "last {} logged steps. It may need longer; latent.init=bits, optimizer.table_factor or a "
-        "small beginning of latent.beta_path help it to wake",
+        "last {} logged steps. It may need longer; latent.encoder_init=ahead, "
+        "optimizer.table_factor "
+        "or a small beginning of latent.beta_path help it to wake",
         kl_bits, kappa_bits, kIdleLatentLogs);
   }
 
@@ -93,7 +103,8 @@ class Trainer {
   StepFigures train_step();
   KlPrice price(int64_t step) const;
   void fall_asleep();
-  void wake(const Batch& batch);
+  void require_awake() const;
+  void wake(std::span<const Batch> batches);
   void sharpen();
   [[noreturn]] void stop_diverged(int64_t step, double found) const;
 
@@ -116,16 +127,14 @@ class Trainer {
   TableInit table_init() const {
     return config_.latent.init == "bits" ? TableInit::kBits : TableInit::kRandom;
   }
-  // Weights to start from are a latent's too: it is awake in them.
-  bool begins_from_weights() const { return std::filesystem::is_directory(config_.model.from); }
-  int64_t wakes_after() const { return begins_from_weights() ? 0 : config_.latent.wake_after; }
-  bool is_asleep() const { return state_.step < wakes_after(); }
+  bool is_asleep() const { return state_.wake_step < 0; }
   // An encoder that wakes late has a warm-up of its own, as long as the run's: before the decoder
   // hears it, its gradients are noise, and Adam makes as much of them as of any others.
+  // The table is what makes it heard, and has none.
   double encoder_warmth() const {
-    const int64_t warmup = config_.schedule.warmup_steps;
-    if (wakes_after() == 0 || warmup == 0) return 1;
-    return std::min(1.0, double(state_.step - wakes_after() + 1) / double(warmup));
+    const int64_t warmup = config_.schedule.warmup_steps, age = state_.step - state_.wake_step;
+    if (state_.wake_step == 0 || warmup == 0) return 1;
+    return std::min(1.0, double(age + 1) / double(warmup));
   }
   ModelConfig plain() const {
     ModelConfig config = model_config_;
@@ -139,6 +148,8 @@ class Trainer {
   }
 
   const TrainConfig config_;
+  // Asked once: the folder may go while the run goes on.
+  const bool begins_from_weights_ = is_folder(config_.model.from);
   const ValuePath kappa_path_ = ValuePath::parse(config_.latent.kappa_path).value();
   const ValuePath beta_path_ = ValuePath::parse(config_.latent.beta_path).value();
   StatusLine status_;
@@ -175,15 +186,19 @@ Trainer::Trainer(const TrainRequest& request)
   const auto checkpoint = checkpoint_to_resume(request.resume);
 
   model_ = FreeTransformer(model_config_);
-  if (!checkpoint && begins_from_weights()) {
+  if (!checkpoint && begins_from_weights_) {
     load_weights(model_, Checkpoint(config_.model.from));
+    require_awake();
   } else if (!checkpoint) {
     initialize(model_, uint64_t(config_.run.seed), table_init());
   }
   model_->to(device_);
   model_->set_recompute(config_.run.recompute);
   optimizer_ = std::make_unique<AdamW>(model_, config_.optimizer, compute_dtype());
-  if (!checkpoint && model_config_.latent.present() && is_asleep()) fall_asleep();
+  if (!checkpoint && model_config_.latent.present() && !begins_from_weights_ &&
+      config_.latent.wake_after > 0) {
+    fall_asleep();
+  }
   state_.data = fingerprint(*data_);
   if (checkpoint) resume_from(*checkpoint);
   if (request.resume != "auto") folder_->set_aside_after(state_.step);
@@ -284,17 +299,27 @@ KlPrice Trainer::price(int64_t step) const {
           beta_path_.at(step, config_.latent.beta)};
 }
 
-constexpr const char* kReadout = "model.latent.readout.weight";
-constexpr const char* kTable = "model.latent.post_sampler.weight";
-
 // No bit leans, and no code moves anything: checkpoints and evaluations on the way are those of the
 // decoder alone.
 void Trainer::fall_asleep() {
+  state_.wake_step = -1;
   for (const char* name : {kReadout, kTable}) optimizer_->masters().at(name).zero_();
   optimizer_->refresh_model();
 }
 
-void Trainer::wake(const Batch& batch) {
+// Nobody would wake it: a new run takes the weights of another for those to begin with.
+void Trainer::require_awake() const {
+  if (!model_config_.latent.present()) return;
+  if (model_->named_parameters()[kTable].abs().max().item<double>() > 0) return;
+  fail(ErrorCode::kInvalidArgument,
+       "model.from {}: its latent is asleep (the table of codes is zero); expected a checkpoint "
+       "from "
+       "behind latent.wake_after, or the same run resumed",
+       config_.model.from);
+}
+
+void Trainer::wake(std::span<const Batch> batches) {
+  state_.wake_step = state_.step;
   const auto masters = optimizer_->masters();
   for (const char* name : {kReadout, kTable}) {
     Tensor(masters.at(name))
@@ -302,7 +327,7 @@ void Trainer::wake(const Batch& batch) {
   }
   optimizer_->refresh_model();
   if (config_.latent.encoder_init == "ahead") {
-    for (const auto& [name, weight] : look_ahead(model_, batch)) {
+    for (const auto& [name, weight] : look_ahead(model_, batches)) {
       Tensor(masters.at(name)).copy_(weight);
     }
     optimizer_->refresh_model();
@@ -336,9 +361,13 @@ StepFigures Trainer::train_step() {
     passes.push_back(make_batch(rows, device_));
     figures.targets += passes.back().target_count;
   }
-  if (model_config_.latent.present() && !begins_from_weights() &&
-      step == config_.latent.wake_after) {
-    wake(passes[0].batch);
+  const bool begins_ahead =
+      step == 0 && !is_asleep() && !begins_from_weights_ && config_.latent.encoder_init == "ahead";
+  if (model_config_.latent.present() &&
+      ((is_asleep() && step >= config_.latent.wake_after) || begins_ahead)) {
+    std::vector<Batch> batches;
+    for (const TrainingBatch& pass : passes) batches.push_back(pass.batch);
+    wake(batches);
   }
   if (step == config_.latent.sharpen_after) sharpen();
   const auto all_targets = double(std::max<int64_t>(1, figures.targets));
@@ -505,7 +534,7 @@ bool Trainer::finish_step(OrderedJson line) {
     if (!std::isfinite(result->bound())) stop_diverged(state_.step, result->bound());
     // While κ and β are on their way it is a bound of another objective: lowest where Z is silent.
     // A latent asleep has none.
-    is_best = state_.step > std::max({kappa_path_.end(), beta_path_.end(), wakes_after()}) &&
+    is_best = state_.step > std::max(kappa_path_.end(), beta_path_.end()) && !is_asleep() &&
               !(result->bound() >= state_.best_bound);
     if (is_best) {
       state_.best_bound = result->bound();

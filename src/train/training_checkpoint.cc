@@ -23,6 +23,7 @@ OrderedJson to_json(const TrainerState& state) {
   json["evaluated_step"] = state.evaluated_step;
   json["best_bound"] = std::isnan(state.best_bound) ? OrderedJson() : OrderedJson(state.best_bound);
   json["best_step"] = state.best_step;
+  json["wake_step"] = state.wake_step;
   json["pending"] = state.pending;
   return json;
 }
@@ -40,6 +41,7 @@ TrainerState read_state(const std::filesystem::path& path) {
     state.evaluated_step = json.at("evaluated_step").get<int64_t>();
     if (!json.at("best_bound").is_null()) state.best_bound = json["best_bound"].get<double>();
     state.best_step = json.at("best_step").get<int64_t>();
+    state.wake_step = json.value("wake_step", int64_t{0});
     state.pending = json.at("pending");
     return state;
   } catch (const OrderedJson::exception& error) {

@@ -24,6 +24,7 @@ struct TrainerState {
   int64_t evaluated_step = 0;  // the last evaluation
   double best_bound = std::nan("");
   int64_t best_step = -1;
+  int64_t wake_step = 0;  // steps done when the latent woke; -1: it is asleep
   // A step whose evaluation was interrupted: its other figures, to be logged with it. Else null.
   OrderedJson pending;
 };
