@@ -109,47 +109,48 @@ void speak_of_news(LatentImpl& latent, const Tensor& x_MD, const Tensor& y_MD, W
 
 std::map<std::string, Tensor> look_ahead(FreeTransformer& model, std::span<const Batch> batches) {
   const torch::NoGradGuard no_grad;
+  const OneThread one_thread;
   FF_CHECK(!model->model->latent.is_empty());
   LatentImpl& latent = *model->model->latent;
-  // Padding is not asked.
-  const auto tokens_MD = [](const Batch& batch, const Tensor& x_BTD) {
-    const Tensor x_MD = x_BTD.flatten(0, 1).to(at::kDouble);
-    return batch.documents_BT.defined() ? x_MD.index({batch.documents_BT.flatten().ge(0)}) : x_MD;
-  };
+  const int64_t D = model->config().hidden_size;
   std::vector<Halfway> halves;
-  std::vector<Tensor> streams, normed, read;
+  // What a function makes of every batch's X, a row a token; padding is not asked.
+  const auto tokens_MD = [&](const auto& function) {
+    std::vector<Tensor> rows;
+    for (size_t i = 0; i < halves.size(); ++i) {
+      rows.push_back(function(halves[i]).flatten(0, 1).to(at::kDouble));
+      if (const Tensor& documents_BT = batches[i].documents_BT; documents_BT.defined()) {
+        rows.back() = rows.back().index({documents_BT.flatten().ge(0)});
+      }
+    }
+    return at::cat(rows);
+  };
   int64_t count = 0;
   for (const Batch& batch : batches) {
-    if (count >= enough_tokens(model->config().hidden_size)) break;
+    if (count >= enough_tokens(D)) break;
     halves.push_back(model->first_half(batch));
-    streams.push_back(tokens_MD(batch, halves.back().x_BTD));
-    normed.push_back(tokens_MD(batch, latent.encoder->input_layernorm(halves.back().x_BTD)));
-    count += streams.back().size(0);
+    count += batch.documents_BT.defined() ? batch.documents_BT.ge(0).sum().item<int64_t>()
+                                          : batch.tokens_BT.numel();
   }
   FF_CHECK(count > 0);
-  if (count < 4 * model->config().hidden_size) {
+  if (count < 4 * D) {
     log(LogLevel::kWarn, "model",
         "an encoder that looks ahead is made from {} tokens for {} dimensions, and takes chance "
-        "for "
-        "news; a larger batch.tokens_per_step helps",
-        count, model->config().hidden_size);
+        "for news; a larger batch.tokens_per_step helps",
+        count, D);
   }
-  const Tensor x_MD = at::cat(normed);
   Weights weights;
-  {
-    const OneThread one_thread;
-    look_at_next_token(model->config(), latent, x_MD, weights);
-  }
-  for (size_t i = 0; i < halves.size(); ++i) {
-    read.push_back(tokens_MD(batches[i],
-                             latent.read(halves[i].x_BTD, halves[i].context, /*recompute=*/false)));
-  }
-  const OneThread one_thread;
-  speak_of_news(latent, x_MD, at::cat(read), weights);
+  const Tensor x_MD =
+      tokens_MD([&](const Halfway& half) { return latent.encoder->input_layernorm(half.x_BTD); });
+  look_at_next_token(model->config(), latent, x_MD, weights);
+  const Tensor y_MD = tokens_MD([&](const Halfway& half) {
+    return latent.read(half.x_BTD, half.context, /*recompute=*/false);
+  });
+  speak_of_news(latent, x_MD, y_MD, weights);
+  const Tensor size = root_mean_square(tokens_MD([](const Halfway& half) { return half.x_BTD; }));
   const Tensor table_CD = latent.post_sampler->weight.to(at::kDouble);
   weights.set("post_sampler.weight", latent.post_sampler->weight,
-              table_CD * (root_mean_square(at::cat(streams)) /
-                          root_mean_square(table_CD).clamp_min(1e-12)));
+              table_CD * (size / root_mean_square(table_CD).clamp_min(1e-12)));
   return weights.take();
 }
 

@@ -10,6 +10,9 @@
 
 namespace freeformer {
 
+inline constexpr const char* kReadoutWeight = "model.latent.readout.weight";
+inline constexpr const char* kTableWeight = "model.latent.post_sampler.weight";
+
 // How the table W of codes begins.
 enum class TableInit {
   kRandom,  // every row ~ N(0, initializer_range²), like every other matrix

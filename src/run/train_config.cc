@@ -109,8 +109,7 @@ void list(Fields& fields, LoggingSettings& s) {
 
 std::filesystem::path config_json_of(const ModelSettings& settings) {
   const std::filesystem::path from = settings.from;
-  std::error_code ignored;  // what cannot be seen cannot be read, which says why
-  return std::filesystem::is_directory(from, ignored) ? from / "config.json" : from;
+  return settings.begins_from_weights() ? from / "config.json" : from;
 }
 
 void require(const Fields& fields, const char* key, bool holds, const char* expected) {
@@ -183,7 +182,7 @@ void check_effects(Fields& fields, const TrainConfig& config) {
       }
     }
     fields.no_effect("latent.bits", "model.from gives the shape");
-    if (config_json != config.model.from) {
+    if (config.model.begins_from_weights()) {
       for (const char* key : {"latent.init", "latent.encoder_init", "latent.wake_after"}) {
         fields.no_effect(key, "model.from gives the weights");
       }
@@ -217,9 +216,7 @@ void check_effects(Fields& fields, const TrainConfig& config) {
 
 // When the latent wakes, where it does.
 void check_waking(const Fields& f, const TrainConfig& c) {
-  const bool begins_from_weights =
-      !c.model.from.empty() && config_json_of(c.model) != std::filesystem::path(c.model.from);
-  if (begins_from_weights || (c.model.from.empty() && c.latent.bits == 0)) return;
+  if (c.model.begins_from_weights() || (c.model.from.empty() && c.latent.bits == 0)) return;
   if (c.latent.wake_after >= c.run.steps) {
     f.reject("latent.wake_after", fmt::format("0 to below run.steps = {}", c.run.steps));
   }
@@ -247,6 +244,11 @@ std::map<std::string, std::string> key_values(const std::string& settings) {
 }
 
 }  // namespace
+
+bool ModelSettings::begins_from_weights() const {
+  std::error_code ignored;  // what cannot be seen cannot be read, which says why
+  return std::filesystem::is_directory(from, ignored);
+}
 
 int64_t BatchSettings::rows_per_step(int64_t T) const {
   return std::max<int64_t>(1, (tokens_per_step + T / 2) / T);

@@ -39,6 +39,9 @@ struct ModelSettings {
   double rope_theta = 10000.0;
   double initializer_range = 0.02;
   bool tie_word_embeddings = true;
+
+  // `from` is a checkpoint, not only a shape.
+  bool begins_from_weights() const;
 };
 
 struct LatentSettings {

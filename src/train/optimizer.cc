@@ -7,11 +7,10 @@
 #include "core/safetensors.h"
 #include "kernels/adamw.h"
 #include "kernels/timing.h"
+#include "model/weights.h"
 
 namespace freeformer {
 namespace {
-
-constexpr const char* kTable = "model.latent.post_sampler.weight";
 
 // All passes' rows as one sparse tensor without repeated rows.
 Tensor coalesced(const std::vector<Tensor>& passes) {
@@ -66,7 +65,7 @@ AdamW::AdamW(FreeTransformer model, const OptimizerSettings& settings, at::Scala
     slot.master = masters[i++];
     slot.m = at::zeros_like(slot.master);
     slot.v = at::zeros_like(slot.master);
-    slot.by_rows = slot.name == kTable;
+    slot.by_rows = slot.name == kTableWeight;
     slot.rounded = own_copies;
     slot.time =
         slot.by_rows ? at::zeros({slot.master.size(0)}, at::kLong) : at::zeros({}, at::kLong);
@@ -118,32 +117,31 @@ double AdamW::gradient_norm() const {
 }
 
 // All of them in one pass over their memory.
-void AdamW::update_fused(double learning_rate, double clip, double encoder_share) {
+void AdamW::update_fused(const Rates& rates, double clip) {
   std::vector<kernels::AdamWTensor> tensors;
   for (Slot& slot : slots_) {
     if (slot.by_rows || !slot.gradient.defined()) continue;
     slot.time.add_(1);
     const auto t = double(slot.time.item<int64_t>());
     slot.gradient = slot.gradient.contiguous();
-    tensors.push_back(
-        {.master = slot.master.data_ptr<float>(),
-         .m = slot.m.data_ptr<float>(),
-         .v = slot.v.data_ptr<float>(),
-         .gradient = slot.gradient.data_ptr<float>(),
-         .rounded = slot.rounded
-                        ? reinterpret_cast<BFloat16*>(slot.parameter.data_ptr<at::BFloat16>())
-                        : nullptr,
-         .count = slot.master.numel(),
-         .learning_rate = float(learning_rate * slot.rate * (slot.of_encoder ? encoder_share : 1)),
-         .decay = float(slot.decays ? settings_.weight_decay : 0),
-         .beta1 = float(settings_.beta1),
-         .beta2 = float(settings_.beta2),
-         .epsilon = float(settings_.epsilon),
-         .rest1 = float(1 - settings_.beta1),
-         .rest2 = float(1 - settings_.beta2),
-         .correction1 = float(1 - std::pow(settings_.beta1, t)),
-         .correction2 = float(1 - std::pow(settings_.beta2, t)),
-         .gradient_scale = float(clip)});
+    tensors.push_back({.master = slot.master.data_ptr<float>(),
+                       .m = slot.m.data_ptr<float>(),
+                       .v = slot.v.data_ptr<float>(),
+                       .gradient = slot.gradient.data_ptr<float>(),
+                       .rounded = slot.rounded ? reinterpret_cast<BFloat16*>(
+                                                     slot.parameter.data_ptr<at::BFloat16>())
+                                               : nullptr,
+                       .count = slot.master.numel(),
+                       .learning_rate = float(rates.of(slot)),
+                       .decay = float(slot.decays ? settings_.weight_decay : 0),
+                       .beta1 = float(settings_.beta1),
+                       .beta2 = float(settings_.beta2),
+                       .epsilon = float(settings_.epsilon),
+                       .rest1 = float(1 - settings_.beta1),
+                       .rest2 = float(1 - settings_.beta2),
+                       .correction1 = float(1 - std::pow(settings_.beta1, t)),
+                       .correction2 = float(1 - std::pow(settings_.beta2, t)),
+                       .gradient_scale = float(clip)});
   }
   kernels::adamw_update(tensors);
 }
@@ -188,12 +186,13 @@ void AdamW::step(double learning_rate, std::optional<double> norm, double encode
   }
   // All masters are on one device.
   const bool fused = !slots_.empty() && ops::has_kernels_for({slots_[0].master});
-  if (fused) update_fused(learning_rate, clip, encoder_share);
+  const Rates rates{learning_rate, encoder_share};
+  if (fused) update_fused(rates, clip);
   for (Slot& slot : slots_) {
     if (slot.by_rows) {
-      update_rows(slot, learning_rate * slot.rate, clip);
+      update_rows(slot, rates.of(slot), clip);
     } else if (!fused) {
-      update_all(slot, learning_rate * slot.rate * (slot.of_encoder ? encoder_share : 1), clip);
+      update_all(slot, rates.of(slot), clip);
     }
     slot.gradient.reset();
     slot.rows.clear();

@@ -61,7 +61,15 @@ class AdamW {
     std::vector<Tensor> rows;  // by_rows: the passes' sparse gradients
   };
 
-  void update_fused(double learning_rate, double clip, double encoder_share);
+  // Today's rate of a slot.
+  struct Rates {
+    double learning_rate, encoder_share;
+    double of(const Slot& slot) const {
+      return learning_rate * slot.rate * (slot.of_encoder ? encoder_share : 1);
+    }
+  };
+
+  void update_fused(const Rates& rates, double clip);
   void update_all(Slot& slot, double learning_rate, double clip) const;
   void update_rows(Slot& slot, double learning_rate, double clip) const;
 

@@ -38,14 +38,6 @@ constexpr uint64_t kHeldOutSequences = uint64_t{1} << 62;
 // Logged steps in a row with a KL under a tenth of κ before it is worth a warning.
 constexpr int kIdleLatentLogs = 10;
 
-constexpr const char* kReadout = "model.latent.readout.weight";
-constexpr const char* kTable = "model.latent.post_sampler.weight";
-
-bool is_folder(const std::filesystem::path& path) {
-  std::error_code ignored;
-  return std::filesystem::is_directory(path, ignored);
-}
-
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -78,8 +70,7 @@ class IdleLatentWatch {
     log(LogLevel::kWarn, "train",
         "the latent is hardly used: KL {:.4f} bits per token, under a tenth of κ = {:g}, for the "
         "last {} logged steps. It may need longer; latent.encoder_init=ahead, "
-        "optimizer.table_factor "
-        "or a small beginning of latent.beta_path help it to wake",
+        "optimizer.table_factor or a small beginning of latent.beta_path help it to wake",
         kl_bits, kappa_bits, kIdleLatentLogs);
   }
 
@@ -148,8 +139,6 @@ class Trainer {
   }
 
   const TrainConfig config_;
-  // Asked once: the folder may go while the run goes on.
-  const bool begins_from_weights_ = is_folder(config_.model.from);
   const ValuePath kappa_path_ = ValuePath::parse(config_.latent.kappa_path).value();
   const ValuePath beta_path_ = ValuePath::parse(config_.latent.beta_path).value();
   StatusLine status_;
@@ -186,7 +175,9 @@ Trainer::Trainer(const TrainRequest& request)
   const auto checkpoint = checkpoint_to_resume(request.resume);
 
   model_ = FreeTransformer(model_config_);
-  if (!checkpoint && begins_from_weights_) {
+  // Asked once: the folder may go while the run goes on.
+  const bool begins_from_weights = config_.model.begins_from_weights();
+  if (!checkpoint && begins_from_weights) {
     load_weights(model_, Checkpoint(config_.model.from));
     require_awake();
   } else if (!checkpoint) {
@@ -195,8 +186,8 @@ Trainer::Trainer(const TrainRequest& request)
   model_->to(device_);
   model_->set_recompute(config_.run.recompute);
   optimizer_ = std::make_unique<AdamW>(model_, config_.optimizer, compute_dtype());
-  if (!checkpoint && model_config_.latent.present() && !begins_from_weights_ &&
-      config_.latent.wake_after > 0) {
+  if (!checkpoint && model_config_.latent.present() && !begins_from_weights &&
+      (config_.latent.wake_after > 0 || config_.latent.encoder_init == "ahead")) {
     fall_asleep();
   }
   state_.data = fingerprint(*data_);
@@ -303,25 +294,24 @@ KlPrice Trainer::price(int64_t step) const {
 // decoder alone.
 void Trainer::fall_asleep() {
   state_.wake_step = -1;
-  for (const char* name : {kReadout, kTable}) optimizer_->masters().at(name).zero_();
+  for (const char* name : {kReadoutWeight, kTableWeight}) optimizer_->masters().at(name).zero_();
   optimizer_->refresh_model();
 }
 
 // Nobody would wake it: a new run takes the weights of another for those to begin with.
 void Trainer::require_awake() const {
   if (!model_config_.latent.present()) return;
-  if (model_->named_parameters()[kTable].abs().max().item<double>() > 0) return;
+  if (model_->named_parameters()[kTableWeight].abs().max().item<double>() > 0) return;
   fail(ErrorCode::kInvalidArgument,
        "model.from {}: its latent is asleep (the table of codes is zero); expected a checkpoint "
-       "from "
-       "behind latent.wake_after, or the same run resumed",
+       "from behind latent.wake_after, or the same run resumed",
        config_.model.from);
 }
 
 void Trainer::wake(std::span<const Batch> batches) {
   state_.wake_step = state_.step;
   const auto masters = optimizer_->masters();
-  for (const char* name : {kReadout, kTable}) {
+  for (const char* name : {kReadoutWeight, kTableWeight}) {
     Tensor(masters.at(name))
         .copy_(initial_weight(model_config_, name, uint64_t(config_.run.seed), table_init()));
   }
@@ -340,7 +330,7 @@ void Trainer::wake(std::span<const Batch> batches) {
 void Trainer::sharpen() {
   const double factor = config_.latent.sharpen_by;
   if (factor == 1 || !model_config_.latent.present()) return;
-  optimizer_->masters().at(kReadout).mul_(factor);
+  optimizer_->masters().at(kReadoutWeight).mul_(factor);
   optimizer_->refresh_model();
   status_.say(fmt::format("step {}: the bits' logits times {:g}", state_.step, factor));
 }
@@ -361,10 +351,7 @@ StepFigures Trainer::train_step() {
     passes.push_back(make_batch(rows, device_));
     figures.targets += passes.back().target_count;
   }
-  const bool begins_ahead =
-      step == 0 && !is_asleep() && !begins_from_weights_ && config_.latent.encoder_init == "ahead";
-  if (model_config_.latent.present() &&
-      ((is_asleep() && step >= config_.latent.wake_after) || begins_ahead)) {
+  if (is_asleep() && step >= config_.latent.wake_after) {
     std::vector<Batch> batches;
     for (const TrainingBatch& pass : passes) batches.push_back(pass.batch);
     wake(batches);

@@ -10,11 +10,11 @@
 namespace freeformer {
 namespace {
 
-// Wide enough that a constant can be found in the tokens.
 std::map<std::string, Tensor> ahead(FreeTransformer& model, const Batch& batch) {
   return look_ahead(model, std::vector{batch});
 }
 
+// Wide enough that a constant can be found in the tokens.
 ModelConfig config_with(int bits, int64_t heads = 4, int64_t key_value_heads = 2) {
   ModelConfig config = tiny_config(bits);
   config.hidden_size = 64;
@@ -50,8 +50,8 @@ TEST(LookAhead, BitsAnswerToTheNextTokenMoreThanToAnyOtherAhead) {
       const double next = influence(model, reader, reader + 1);
       EXPECT_GT(next, 0.5) << reader;  // beside logits of 1
       EXPECT_LT(influence(model, reader, reader + 2), 0.8 * next) << reader;
-      for (const int64_t ahead : {3, 4, 5}) {
-        EXPECT_LT(influence(model, reader, reader + ahead), 0.4 * next) << reader << " " << ahead;
+      for (const int64_t places : {3, 4, 5}) {
+        EXPECT_LT(influence(model, reader, reader + places), 0.4 * next) << reader << " " << places;
       }
     }
   }
@@ -209,32 +209,6 @@ TEST(LookAhead, MoreBitsThanDimensionsKeepWhatWasDrawnForTheRest) {
   const Tensor after = model->model->latent->readout->weight;
   for (int64_t bit = 0; bit < 10; ++bit) {
     EXPECT_EQ(at::equal(before[bit], after[bit]), bit >= 8) << bit;
-  }
-}
-
-TEST(LatentSource, AsleepIsThePlainDecoderWithoutCodesOrGradientForThem) {
-  FreeTransformer free = tiny_model(tiny_config(kTinyBits)), plain(tiny_config(0));
-  {
-    const torch::NoGradGuard no_grad;
-    for (auto& parameter : plain->named_parameters()) {
-      parameter.value().copy_(free->named_parameters()[parameter.key()]);
-    }
-  }
-  const Tensor tokens = tiny_tokens(3, 9), targets = tiny_tokens(3, 9, 4);
-  const Loss asleep = free->loss({tokens, {}}, targets, LatentSource::asleep());
-  const Loss without = plain->loss({tokens, {}}, targets, {});
-  expect_identical(asleep.total, without.total);
-  EXPECT_EQ(asleep.kl.item<double>(), 0);
-  EXPECT_FALSE(asleep.forward.codes_BT.defined());
-  asleep.total.backward();
-  without.total.backward();
-  for (const auto& item : free->named_parameters()) {
-    const Tensor* same = plain->named_parameters().find(item.key());
-    if (same == nullptr) {
-      EXPECT_FALSE(item.value().grad().defined()) << item.key();
-    } else {
-      expect_identical(item.value().grad(), same->grad());
-    }
   }
 }
 

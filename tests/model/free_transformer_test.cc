@@ -55,6 +55,32 @@ TEST(FreeTransformer, WithAZeroTableItIsThePlainDecoderBitForBit) {
   EXPECT_FALSE(without.codes_BT.defined());
 }
 
+TEST(FreeTransformer, AsleepItIsThePlainDecoderWithoutCodesOrGradientForThem) {
+  FreeTransformer free = tiny_model(tiny_config(kTinyBits)), plain(tiny_config(0));
+  {
+    const torch::NoGradGuard no_grad;
+    for (auto& parameter : plain->named_parameters()) {
+      parameter.value().copy_(free->named_parameters()[parameter.key()]);
+    }
+  }
+  const Tensor tokens = tiny_tokens(3, 9), targets = tiny_tokens(3, 9, 4);
+  const Loss asleep = free->loss({tokens, {}}, targets, LatentSource::asleep());
+  const Loss without = plain->loss({tokens, {}}, targets, {});
+  expect_identical(asleep.total, without.total);
+  EXPECT_EQ(asleep.kl.item<double>(), 0);
+  EXPECT_FALSE(asleep.forward.codes_BT.defined());
+  asleep.total.backward();
+  without.total.backward();
+  for (const auto& item : free->named_parameters()) {
+    const Tensor* same = plain->named_parameters().find(item.key());
+    if (same == nullptr) {
+      EXPECT_FALSE(item.value().grad().defined()) << item.key();
+    } else {
+      expect_identical(item.value().grad(), same->grad());
+    }
+  }
+}
+
 TEST(FreeTransformer, DrawsTheSameBitsAloneAndInABatchAndWithAnyThreads) {
   FreeTransformer model = tiny_model(tiny_config(kTinyBits));
   const Tensor tokens = tiny_tokens(7, 12);

@@ -26,17 +26,20 @@ class EveryVariant : public testing::TestWithParam<Variant> {
 
 INSTANTIATE_TEST_SUITE_P(
     , EveryVariant,
-    testing::Values(
-        Variant{"PlainFp32", {}}, Variant{"PlainBf16", {"run.precision=bf16"}},
-        Variant{"FreeFp32",
-                {"latent.bits=5", "latent.kappa_path=0:0 6", "latent.beta_path=3:0.5 4:2 9",
-                 "latent.sharpen_by=3", "latent.sharpen_after=6"}},
-        Variant{"AheadFp32",
-                {"latent.bits=5", "latent.encoder_init=ahead", "latent.wake_after=6",
-                 "latent.beta_path=6:0 9"}},
-        Variant{"FreeBf16",
-                {"latent.bits=5", "run.precision=bf16", "latent.encoder_init=ahead",
-                 "latent.wake_after=4", "latent.sharpen_by=2", "latent.sharpen_after=7"}}),
+    testing::Values(Variant{"PlainFp32", {}}, Variant{"PlainBf16", {"run.precision=bf16"}},
+                    Variant{
+                        "FreeFp32",
+                        {"latent.bits=5", "latent.kappa_path=0:0 6", "latent.beta_path=3:0.5 4:2 9",
+                         "latent.sharpen_by=3", "latent.sharpen_after=6"}},
+                    Variant{"AheadFp32",
+                            {"latent.bits=5", "latent.encoder_init=ahead", "latent.wake_after=6",
+                             "latent.beta_path=6:0 9"}},
+                    Variant{"FreeBf16",
+                            {"latent.bits=5", "run.precision=bf16", "latent.sharpen_by=2",
+                             "latent.sharpen_after=7"}},
+                    Variant{"AheadBf16",
+                            {"latent.bits=5", "run.precision=bf16", "latent.encoder_init=ahead",
+                             "latent.wake_after=4"}}),
     [](const auto& variant) { return variant.param.name; });
 
 double run_in_child(const TrainConfig& config) {

@@ -290,8 +290,7 @@ TEST(Trainer, AResumedRunWakesIfItSleepsAndNeverASecondTime) {
     run_quietly(config);
     return config.folder;
   };
-  run("late", {"run.steps=6", "latent.wake_after=5"});
-  run("early", {"run.steps=4", "latent.wake_after=2"});
+  run("early", {"run.steps=4", "latent.wake_after=2", "optimizer.learning_rate=1e-9"});
   // Its step is past, but it sleeps: it wakes now.
   const auto late = run("asleep", {"run.steps=4", "latent.wake_after=3"});
   std::filesystem::remove_all(late / "checkpoints/step-4");
@@ -300,12 +299,14 @@ TEST(Trainer, AResumedRunWakesIfItSleepsAndNeverASecondTime) {
   run("asleep", {"run.steps=6", "latent.wake_after=1"});
   EXPECT_GT(metrics(late)[3]["kl_bits"].get<double>(), 0.1);
   // It is awake: a later step does not put it to sleep, nor wake it again.
-  const auto early = run("early", {"run.steps=8", "latent.wake_after=7"});
+  const auto early =
+      run("early", {"run.steps=8", "latent.wake_after=7", "optimizer.learning_rate=1e-9"});
   for (size_t i = 2; i < 8; ++i) EXPECT_GT(metrics(early)[i]["kl_bits"].get<double>(), 0) << i;
-  const char* table = "model.latent.post_sampler.weight";
-  const Tensor before = weight(early / "checkpoints/step-6", table);
-  const Tensor after = weight(early / "checkpoints/latest", table);
-  EXPECT_LT((after - before).abs().max().item<double>(), 0.2);
+  for (const char* name : {"model.latent.post_sampler.weight", "model.latent.readout.weight"}) {
+    const Tensor before = weight(early / "checkpoints/step-6", name);
+    const Tensor after = weight(early / "checkpoints/latest", name);
+    EXPECT_LT((after - before).abs().max().item<double>(), 1e-6) << name;
+  }
 }
 
 TEST(Trainer, ANewRunDoesNotBeginFromALatentAsleep) {
