@@ -12,10 +12,15 @@ namespace {
 
 // Scores of the next token's neighbours are this many nats behind its own.
 constexpr double kMargin = 6.0;
-// Root of the mean square of a bit's logits: a rare event is firm, the usual nearly free.
-constexpr double kLogit = 1.0;
-constexpr double kRidge = 1e-3;      // beside entries of 1 in mean square
-constexpr double kLeastNews = 1e-2;  // λ from which a direction has news
+// What a bit's logit is on average where it has something to say, as long as the root of its mean
+// square over all tokens stays below the other: where much is news, all of it would be shouted.
+constexpr double kLogit = 2.0, kLoudest = 1.0;
+// Training moves x: of all u that fit, the smallest are the last to go wrong.
+constexpr double kRidge = 0.1;  // beside entries of x of 1 in mean square
+// Every kind of news has two pairs of bits: at such a logit, one draw in eight is wrong.
+constexpr int64_t kPairs = 2;
+constexpr double kLeastNews = 1e-2;  // a direction's share of the first one's, below which it is none
+constexpr double kLeastChange = 1e-6;  // mean square of y about its mean, below which it is rounding
 
 // Products of doubles sum in the order of their threads; with one, the same seed is the same run.
 class OneThread {
@@ -30,14 +35,6 @@ class OneThread {
 };
 
 Tensor root_mean_square(const Tensor& x) { return x.square().mean().sqrt(); }
-
-// w with |inputs w - targets|² + ridge |w|² least.
-Tensor least_squares(const Tensor& inputs_MD, const Tensor& targets_ME) {
-  const auto M = double(inputs_MD.size(0));
-  const Tensor gram_DD = inputs_MD.t().matmul(inputs_MD) / M +
-                         kRidge * at::eye(inputs_MD.size(1), inputs_MD.options());
-  return at::linalg_solve(gram_DD, inputs_MD.t().matmul(targets_ME) / M);
-}
 
 // Least squares want more tokens than dimensions; beyond this they only cost time.
 int64_t enough_tokens(int64_t D) { return std::max<int64_t>(8 * D, 4096); }
@@ -68,7 +65,9 @@ void look_at_next_token(const ModelConfig& config, LatentImpl& latent, const Ten
   const Tensor zeta_D =
       latent.encoder->input_layernorm(latent.query.view({1, 1, -1})).flatten().to(at::kDouble);
   const Tensor from_zeta_D = zeta_D / zeta_D.dot(zeta_D).clamp_min(1e-12);
-  const Tensor u_D = least_squares(x_MD, at::ones({x_MD.size(0), 1}, x_MD.options())).squeeze(1);
+  const Tensor gram_DD = x_MD.t().matmul(x_MD) / double(x_MD.size(0));
+  const Tensor u_D =
+      at::linalg_solve(gram_DD + kRidge * at::eye(x_MD.size(1), x_MD.options()), x_MD.mean(0));
   AttentionImpl& attention = *latent.encoder->self_attn;
   weights.set("encoder.self_attn.q_proj.weight", attention.q_proj->weight,
               query_H.outer(from_zeta_D).repeat({config.num_attention_heads, 1}));
@@ -76,33 +75,66 @@ void look_at_next_token(const ModelConfig& config, LatentImpl& latent, const Ten
               key_H.outer(u_D).repeat({config.num_key_value_heads, 1}));
 }
 
-void speak_of_news(LatentImpl& latent, const Tensor& x_MD, const Tensor& y_MD, Weights& weights) {
+// The smallest rows with these products with two points.
+Tensor rows_through(const Tensor& points_2D, const Tensor& products_22) {
+  Tensor gram_22 = points_2D.matmul(points_2D.t());
+  // Points opposite each other have no row that is high at both; it may then be low instead.
+  gram_22 += 1e-3 * gram_22.diagonal().mean() * at::eye(2, gram_22.options());
+  return products_22.matmul(at::linalg_solve(gram_22, points_2D));
+}
+
+void speak_of_surprises(LatentImpl& latent, const Tensor& y_MD, const Tensor& surprise_M,
+                        Weights& weights) {
   const int64_t Z = latent.readout->weight.size(0), D = latent.readout->weight.size(1);
-  const Tensor known_ME = at::cat({x_MD, at::ones({x_MD.size(0), 1}, x_MD.options())}, 1);
-  const Tensor news_MD = y_MD - known_ME.matmul(least_squares(known_ME, y_MD));
-  const Tensor known_MD = y_MD - y_MD.mean(0) - news_MD;
-  const auto covariance = [](const Tensor& v_MD) {
-    return v_MD.t().matmul(v_MD) / double(v_MD.size(0));
-  };
-  // The directions with the most news beside what is known and some noise τ, which keeps out those
-  // where y hardly varies: S_news v = λ (S_known + τ) v.
-  const Tensor news_DD = covariance(news_MD), known_DD = covariance(known_MD);
-  const Tensor noise = (news_DD + known_DD).diagonal().mean().clamp_min(1e-3);
-  const Tensor whitening_DD =
-      at::inverse(at::linalg_cholesky(known_DD + noise * at::eye(D, y_MD.options())));
-  // λ rises: the last are the first.
-  const auto [lambda_D, vectors_DD] =
-      at::linalg_eigh(whitening_DD.matmul(news_DD).matmul(whitening_DD.t()));
-  // Bits for which there is no news stay as they were drawn: scaled up, they would be rounding.
-  const int64_t count = std::min(Z, lambda_D.gt(kLeastNews).sum().item<int64_t>());
-  if (count == 0) return;
-  Tensor rows_CD = vectors_DD.narrow(1, D - count, count).flip(1).t().matmul(whitening_DD);
+  // Rows at right angles to the mean of y have logits of mean 0.
   const Tensor mean_D = y_MD.mean(0);
-  rows_CD = rows_CD - rows_CD.matmul(mean_D).outer(mean_D) / mean_D.dot(mean_D).clamp_min(1e-12);
-  const Tensor size_C = y_MD.matmul(rows_CD.t()).square().mean(0).sqrt();
+  const Tensor along_D = mean_D / mean_D.norm().clamp_min(1e-12);
+  Tensor v_MD = y_MD - mean_D;
+  v_MD = v_MD - v_MD.matmul(along_D).outer(along_D);
+  const Tensor covariance_DD = v_MD.t().matmul(v_MD) / double(v_MD.size(0));
+  const Tensor tau = covariance_DD.diagonal().mean();
+  const Tensor total = surprise_M.square().sum();
+  if (!(tau.item<double>() > kLeastChange) || !(total.item<double>() > 0)) return;
+
+  // In units of S + τ: what varies anyway counts for less, and small rows are quiet elsewhere.
+  const Tensor whitening_DD = at::inverse(
+      at::linalg_cholesky(covariance_DD + tau * at::eye(D, covariance_DD.options())));
+  v_MD = v_MD.matmul(whitening_DD.t());
+  const Tensor weight_M = surprise_M.square() / total;
+  const Tensor about_MD = v_MD - weight_M.unsqueeze(0).matmul(v_MD);
+  // λ rises: the last are the first.
+  const auto [lambda_D, axes_DD] =
+      at::linalg_eigh(about_MD.t().matmul(about_MD * weight_M.unsqueeze(1)));
   Tensor readout_ZD = latent.readout->weight.to(at::kDouble, /*non_blocking=*/false, /*copy=*/true);
-  readout_ZD.narrow(0, 0, count).copy_(rows_CD * (kLogit / size_C.clamp_min(1e-3)).unsqueeze(1));
-  weights.set("readout.weight", latent.readout->weight, readout_ZD);
+  const Tensor logits_22 = kLogit * at::tensor({1.0, 1.0, 1.0, -1.0}, v_MD.options()).view({2, 2});
+  bool found = false;
+  for (int64_t bit = 0; bit < Z; bit += 2) {
+    const int64_t kind = D - 1 - bit / (2 * kPairs);
+    if (kind < 0 || !(lambda_D[kind] > kLeastNews * lambda_D[D - 1]).item<bool>()) break;
+    const Tensor one_M = about_MD.matmul(axes_DD.select(1, kind)).gt(0).to(at::kDouble) * weight_M;
+    const Tensor other_M = weight_M - one_M;
+    if (!(at::minimum(one_M.sum(), other_M.sum()).item<double>() > 0)) break;
+    const Tensor m_2D = at::stack({one_M / one_M.sum(), other_M / other_M.sum()}).matmul(v_MD);
+    const int64_t count = std::min<int64_t>(2, Z - bit);
+    const Tensor rows_RD = rows_through(m_2D, logits_22).narrow(0, 0, count);
+    const Tensor loudness_R = v_MD.matmul(rows_RD.t()).square().mean(0).sqrt() / kLoudest;
+    readout_ZD.narrow(0, bit, count)
+        .copy_((rows_RD / loudness_R.clamp_min(1).unsqueeze(1)).matmul(whitening_DD));
+    found = true;
+  }
+  if (found) weights.set("readout.weight", latent.readout->weight, readout_ZD);
+}
+
+// Where the next token is another row's or another document's, nobody here reads it.
+Tensor next_tokens_BT(const Batch& batch) {
+  const int64_t T = batch.tokens_BT.size(1);
+  Tensor next_BT = at::full_like(batch.tokens_BT, ops::kIgnoredTarget);
+  next_BT.narrow(1, 0, T - 1).copy_(batch.tokens_BT.narrow(1, 1, T - 1));
+  if (const Tensor& documents_BT = batch.documents_BT; documents_BT.defined()) {
+    const Tensor ends_BT = documents_BT.narrow(1, 0, T - 1).ne(documents_BT.narrow(1, 1, T - 1));
+    next_BT.narrow(1, 0, T - 1).masked_fill_(ends_BT, ops::kIgnoredTarget);
+  }
+  return next_BT;
 }
 
 }  // namespace
@@ -113,22 +145,11 @@ std::map<std::string, Tensor> look_ahead(FreeTransformer& model, std::span<const
   FF_CHECK(!model->model->latent.is_empty());
   LatentImpl& latent = *model->model->latent;
   const int64_t D = model->config().hidden_size;
-  std::vector<Halfway> halves;
-  // What a function makes of every batch's X, a row a token; padding is not asked.
-  const auto tokens_MD = [&](const auto& function) {
-    std::vector<Tensor> rows;
-    for (size_t i = 0; i < halves.size(); ++i) {
-      rows.push_back(function(halves[i]).flatten(0, 1).to(at::kDouble));
-      if (const Tensor& documents_BT = batches[i].documents_BT; documents_BT.defined()) {
-        rows.back() = rows.back().index({documents_BT.flatten().ge(0)});
-      }
-    }
-    return at::cat(rows);
-  };
   int64_t count = 0;
+  std::span<const Batch> asked;
   for (const Batch& batch : batches) {
     if (count >= enough_tokens(D)) break;
-    halves.push_back(model->first_half(batch));
+    asked = batches.first(asked.size() + 1);
     count += batch.documents_BT.defined() ? batch.documents_BT.ge(0).sum().item<int64_t>()
                                           : batch.tokens_BT.numel();
   }
@@ -139,15 +160,32 @@ std::map<std::string, Tensor> look_ahead(FreeTransformer& model, std::span<const
         "for news; a larger batch.tokens_per_step helps",
         count, D);
   }
+  // What a function makes of every batch, a row a token; padding is not asked.
+  const auto tokens_M = [&](const auto& function) {
+    std::vector<Tensor> rows;
+    for (const Batch& batch : asked) {
+      rows.push_back(function(batch).flatten(0, 1).to(at::kDouble));
+      if (batch.documents_BT.defined()) {
+        rows.back() = rows.back().index({batch.documents_BT.flatten().ge(0)});
+      }
+    }
+    return at::cat(rows);
+  };
   Weights weights;
-  const Tensor x_MD =
-      tokens_MD([&](const Halfway& half) { return latent.encoder->input_layernorm(half.x_BTD); });
+  const Tensor x_MD = tokens_M([&](const Batch& batch) {
+    return latent.encoder->input_layernorm(model->first_half(batch).x_BTD);
+  });
   look_at_next_token(model->config(), latent, x_MD, weights);
-  const Tensor y_MD = tokens_MD([&](const Halfway& half) {
+  const Tensor y_MD = tokens_M([&](const Batch& batch) {
+    const Halfway half = model->first_half(batch);
     return latent.read(half.x_BTD, half.context, /*recompute=*/false);
   });
-  speak_of_news(latent, x_MD, y_MD, weights);
-  const Tensor size = root_mean_square(tokens_MD([](const Halfway& half) { return half.x_BTD; }));
+  const Tensor surprise_M = tokens_M([&](const Batch& batch) {
+    return model->loss(batch, next_tokens_BT(batch), LatentSource::asleep()).nll_BT;
+  });
+  speak_of_surprises(latent, y_MD, surprise_M, weights);
+  const Tensor size = root_mean_square(
+      tokens_M([&](const Batch& batch) { return model->first_half(batch).x_BTD; }));
   const Tensor table_CD = latent.post_sampler->weight.to(at::kDouble);
   weights.set("post_sampler.weight", latent.post_sampler->weight,
               table_CD * (size / root_mean_square(table_CD).clamp_min(1e-12)));
