@@ -19,8 +19,12 @@ constexpr double kLogit = 2.0, kLoudest = 1.0;
 constexpr double kRidge = 0.1;  // beside entries of x of 1 in mean square
 // Every kind of news has two pairs of bits: at such a logit, one draw in eight is wrong.
 constexpr int64_t kPairs = 2;
-constexpr double kLeastNews = 1e-2;  // a direction's share of the first one's, below which it is none
-constexpr double kLeastChange = 1e-6;  // mean square of y about its mean, below which it is rounding
+// An axis' share of the surprises, below which it is none.
+constexpr double kLeastNews = 1e-2;
+// The mean square of y about its mean, beside one of y of 1, below which it is rounding.
+constexpr double kLeastChange = 1e-6;
+// The same: what a batch hardly has, others may have, and rows made for it would shout there.
+constexpr double kLeastTau = 1e-2;
 
 // Products of doubles sum in the order of their threads; with one, the same seed is the same run.
 class OneThread {
@@ -92,37 +96,45 @@ void speak_of_surprises(LatentImpl& latent, const Tensor& y_MD, const Tensor& su
   Tensor v_MD = y_MD - mean_D;
   v_MD = v_MD - v_MD.matmul(along_D).outer(along_D);
   const Tensor covariance_DD = v_MD.t().matmul(v_MD) / double(v_MD.size(0));
-  const Tensor tau = covariance_DD.diagonal().mean();
-  const Tensor total = surprise_M.square().sum();
-  if (!(tau.item<double>() > kLeastChange) || !(total.item<double>() > 0)) return;
+  const double change = covariance_DD.diagonal().mean().item<double>();
+  const double total = surprise_M.square().sum().item<double>();
+  if (!std::isfinite(change) || !std::isfinite(total) || change <= kLeastChange || total <= 0) {
+    log(LogLevel::kWarn, "model",
+        "an encoder that looks ahead finds nothing there that surprises the decoder; its read-out "
+        "stays as it was drawn");
+    return;
+  }
 
   // In units of S + τ: what varies anyway counts for less, and small rows are quiet elsewhere.
-  const Tensor whitening_DD = at::inverse(
-      at::linalg_cholesky(covariance_DD + tau * at::eye(D, covariance_DD.options())));
+  const Tensor whitening_DD = at::inverse(at::linalg_cholesky(
+      covariance_DD + std::max(change, kLeastTau) * at::eye(D, covariance_DD.options())));
   v_MD = v_MD.matmul(whitening_DD.t());
   const Tensor weight_M = surprise_M.square() / total;
-  const Tensor about_MD = v_MD - weight_M.unsqueeze(0).matmul(v_MD);
+  const Tensor common_1D = weight_M.unsqueeze(0).matmul(v_MD);
+  const Tensor about_MD = v_MD - common_1D;
   // λ rises: the last are the first.
   const auto [lambda_D, axes_DD] =
       at::linalg_eigh(about_MD.t().matmul(about_MD * weight_M.unsqueeze(1)));
   Tensor readout_ZD = latent.readout->weight.to(at::kDouble, /*non_blocking=*/false, /*copy=*/true);
   const Tensor logits_22 = kLogit * at::tensor({1.0, 1.0, 1.0, -1.0}, v_MD.options()).view({2, 2});
-  bool found = false;
-  for (int64_t bit = 0; bit < Z; bit += 2) {
+  const auto set_rows = [&](int64_t bit, const Tensor& rows_RD) {
+    const Tensor loudness_R = v_MD.matmul(rows_RD.t()).square().mean(0).sqrt() / kLoudest;
+    readout_ZD.narrow(0, bit, rows_RD.size(0))
+        .copy_((rows_RD / loudness_R.clamp_min(1).unsqueeze(1)).matmul(whitening_DD));
+  };
+  const double least = kLeastNews * (weight_M * v_MD.square().sum(1)).sum().item<double>();
+  int64_t bit = 0;
+  for (; bit < Z; bit += 2) {
     const int64_t kind = D - 1 - bit / (2 * kPairs);
-    if (kind < 0 || !(lambda_D[kind] > kLeastNews * lambda_D[D - 1]).item<bool>()) break;
+    if (kind < 0 || lambda_D[kind].item<double>() <= least) break;
     const Tensor one_M = about_MD.matmul(axes_DD.select(1, kind)).gt(0).to(at::kDouble) * weight_M;
     const Tensor other_M = weight_M - one_M;
-    if (!(at::minimum(one_M.sum(), other_M.sum()).item<double>() > 0)) break;
     const Tensor m_2D = at::stack({one_M / one_M.sum(), other_M / other_M.sum()}).matmul(v_MD);
-    const int64_t count = std::min<int64_t>(2, Z - bit);
-    const Tensor rows_RD = rows_through(m_2D, logits_22).narrow(0, 0, count);
-    const Tensor loudness_R = v_MD.matmul(rows_RD.t()).square().mean(0).sqrt() / kLoudest;
-    readout_ZD.narrow(0, bit, count)
-        .copy_((rows_RD / loudness_R.clamp_min(1).unsqueeze(1)).matmul(whitening_DD));
-    found = true;
+    set_rows(bit, rows_through(m_2D, logits_22).narrow(0, 0, std::min<int64_t>(2, Z - bit)));
   }
-  if (found) weights.set("readout.weight", latent.readout->weight, readout_ZD);
+  // One kind of surprise has no sides: that there is news is all there is to say.
+  if (bit == 0) set_rows(0, common_1D * (kLogit / common_1D.square().sum()));
+  weights.set("readout.weight", latent.readout->weight, readout_ZD);
 }
 
 // Where the next token is another row's or another document's, nobody here reads it.
@@ -153,7 +165,11 @@ std::map<std::string, Tensor> look_ahead(FreeTransformer& model, std::span<const
     count += batch.documents_BT.defined() ? batch.documents_BT.ge(0).sum().item<int64_t>()
                                           : batch.tokens_BT.numel();
   }
-  FF_CHECK(count > 0);
+  if (count == 0) {
+    log(LogLevel::kWarn, "model",
+        "an encoder that looks ahead finds only padding; its weights stay as they were drawn");
+    return {};
+  }
   if (count < 4 * D) {
     log(LogLevel::kWarn, "model",
         "an encoder that looks ahead is made from {} tokens for {} dimensions, and takes chance "

@@ -59,7 +59,7 @@ void list(Fields& fields, LatentSettings& s) {
   fields.choice(
       "encoder_init", s.encoder_init, {"random", "ahead"},
       "how the encoder begins: at random (the paper), or with weights made from the first "
-      "batch it sees, looking at the next token and saying what the decoder cannot know");
+      "batch it sees, looking at the next token and saying what surprises the decoder");
   fields.add("wake_after", &s.wake_after,
              "steps in which the decoder learns alone, as if there were no latent");
   fields.choice("gradient", s.gradient, {"exact", "sampled"},
